@@ -1,0 +1,42 @@
+"""Words shared by the rooms of the simulated board."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Clocks(NamedTuple):
+    """One clock per domain of the plant, Hz."""
+
+    cpu_hz: int
+    gpu_hz: int
+    emc_hz: int
+
+
+class Activity(NamedTuple):
+    """What a job did to the rails; times in us, traffic in bytes.
+
+    Attributes:
+        latency_us: Start to end of the job.
+        cpu_busy_us: Time the launching core was busy.
+        gpu_busy_us: Time the GPU was executing kernels.
+        gpu_compute_us: Part of ``gpu_busy_us`` limited by arithmetic.
+        dram_bytes: Bytes moved to and from memory.
+    """
+
+    latency_us: float
+    cpu_busy_us: float
+    gpu_busy_us: float
+    gpu_compute_us: float
+    dram_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rails:
+    """Power per rail, mW (true values, before the sensor)."""
+
+    power_mw: dict[str, float]
+
+    @property
+    def total_mw(self) -> float:
+        """Module power: the sum of the rails that do not contain one another, mW."""
+        return sum(self.power_mw.values())

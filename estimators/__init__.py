@@ -1,0 +1,1 @@
+"""Ground floor: measurements in, latency and power tables out."""

@@ -1,0 +1,1 @@
+"""Second floor: the daemon, the boards, the wire protocol, the client and the command line."""

@@ -1,0 +1,1 @@
+"""First floor: table + request + board state in, operating point out."""
