@@ -1,6 +1,6 @@
 """The messages between applications and the daemon: their types, bounds and codec.
 
-Both ends share this module, so it imports nothing but the standard library, msgspec and msgpack.
+Both ends share this module, so it imports nothing but the standard library and msgspec.
 ``PROTOCOL.md`` describes the same messages for writers of clients in other languages.
 
 A value of one of these types is always consistent: bounds stand in the annotations, relations
@@ -10,9 +10,8 @@ between fields in ``__post_init__``. Nothing here looks at a clock.
 import enum
 import math
 import re
-from typing import Annotated, Any, Final, Literal, NoReturn
+from typing import Annotated, Any, Final, Literal, NoReturn, get_args
 
-import msgpack
 import msgspec
 from msgspec import Meta, Struct
 
@@ -87,6 +86,7 @@ class MessageError(Exception):
         field: str,
         reason: str,
         id: int = 0,  # noqa: A002 - the name on the wire
+        *,
         session: int | None = None,
         job: int | None = None,
     ) -> None:
@@ -115,10 +115,10 @@ class Request(
 
     def _refuse(self, field: str, reason: str, code: Code = Code.BAD_FIELD) -> NoReturn:
         session, job = getattr(self, "session", None), getattr(self, "job", None)
-        raise MessageError(code, f"$.{field}", reason, self.id, session, job)
+        raise MessageError(code, f"$.{field}", reason, self.id, session=session, job=job)
 
 
-class Open(Request, kw_only=True):
+class Open(Request, kw_only=True, frozen=True):
     """Start a session: a stream of jobs of one model with one kind of deadline."""
 
     session: SessionId
@@ -131,7 +131,7 @@ class Open(Request, kw_only=True):
     name: Label = ""
 
 
-class Begin(Request, kw_only=True):
+class Begin(Request, kw_only=True, frozen=True):
     """A job starts. The deadline is relative to ``start_ns``, absolute, or the session's."""
 
     session: SessionId
@@ -158,7 +158,7 @@ class Begin(Request, kw_only=True):
             self._refuse("deadline_at_ns", "the deadline lies more than 1 h after the start")
 
 
-class End(Request, kw_only=True):
+class End(Request, kw_only=True, frozen=True):
     """A job is over. The stamps are the application's own, taken after GPU synchronisation.
 
     ``aborted`` tells that the time says nothing about the model: it frees the job, and is not
@@ -182,7 +182,7 @@ class End(Request, kw_only=True):
             self._refuse("end_ns", "the end lies before the start")
 
 
-class Update(Request, kw_only=True):
+class Update(Request, kw_only=True, frozen=True):
     """Change what a session asks for; what is absent stays."""
 
     session: SessionId
@@ -192,14 +192,14 @@ class Update(Request, kw_only=True):
     ack: bool = False
 
 
-class Close(Request, kw_only=True):
+class Close(Request, kw_only=True, frozen=True):
     """End a session."""
 
     session: SessionId
     ack: bool = False
 
 
-class Query(Request, kw_only=True):
+class Query(Request, kw_only=True, frozen=True):
     """Ask for latencies and slack. Changes nothing."""
 
     model: Name
@@ -208,21 +208,21 @@ class Query(Request, kw_only=True):
     context: Context = 0
 
 
-class Ping(Request, kw_only=True):
+class Ping(Request, kw_only=True, frozen=True):
     """Ask whether the daemon is there; keeps the peer's sessions alive."""
 
 
-class Status(Request, kw_only=True):
+class Status(Request, kw_only=True, frozen=True):
     """Ask for the daemon's state."""
 
     detail: bool = False
 
 
-class AdminRequest(Request, kw_only=True):
+class AdminRequest(Request, kw_only=True, frozen=True):
     """What only the admin socket takes."""
 
 
-class Policy(AdminRequest, kw_only=True, gc=True):
+class Policy(AdminRequest, kw_only=True, frozen=True, gc=True):
     """List the policies, show one (without a name: the one in force), or set one."""
 
     action: Literal["list", "show", "set"]
@@ -242,19 +242,19 @@ class Policy(AdminRequest, kw_only=True, gc=True):
                 self._refuse(f"options.{key}", "must be finite")
 
 
-class Reload(AdminRequest, kw_only=True):
+class Reload(AdminRequest, kw_only=True, frozen=True):
     """Read the configuration and the tables again."""
 
 
-class Pause(AdminRequest, kw_only=True):
+class Pause(AdminRequest, kw_only=True, frozen=True):
     """Hand the board back and decide nothing until ``resume``."""
 
 
-class Resume(AdminRequest, kw_only=True):
+class Resume(AdminRequest, kw_only=True, frozen=True):
     """Take the board again."""
 
 
-class Trace(AdminRequest, kw_only=True):
+class Trace(AdminRequest, kw_only=True, frozen=True):
     """Ask for the trace of recent decisions."""
 
 
@@ -270,14 +270,14 @@ class Answer(Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="o
     id: Id
 
 
-class Reply(Answer, kw_only=True):
+class Reply(Answer, kw_only=True, frozen=True):
     """The request was done."""
 
     session: SessionId | None = None
     body: dict[str, Any]
 
 
-class Error(Answer, kw_only=True):
+class Error(Answer, kw_only=True, frozen=True):
     """The request was refused. ``code`` is open-ended here: older clients meet newer codes."""
 
     code: str
@@ -291,14 +291,12 @@ SessionRequest = Open | Begin | End | Update | Close
 AnyRequest = SessionRequest | Query | Ping | Status | Policy | Reload | Pause | Resume | Trace
 
 _ON_ADMIN: Final = (AdminRequest, Query, Ping, Status)
-_OPS: Final = frozenset(
-    "open begin end update close query ping status policy reload pause resume trace".split()
-)
+_OPS: Final = frozenset(kind.__struct_config__.tag for kind in get_args(AnyRequest))
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _REQUESTS: Final = msgspec.msgpack.Decoder(AnyRequest)
+_ANY_MAP: Final = msgspec.msgpack.Decoder(dict[str, Any])
 _ANSWERS: Final = msgspec.msgpack.Decoder(Reply | Error)
-# All that the two codecs raise on hostile bytes: MsgspecError and UnicodeDecodeError (a
-# ValueError) from msgspec; ValueError and its kin from msgpack; both stop at a nesting depth.
+# All that msgspec raises on hostile bytes. Lengths that the bytes do not hold cost no memory.
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _V_FIRST: Final = _ENCODER.encode("v") + _ENCODER.encode(VERSION)
 
@@ -383,18 +381,15 @@ def encode_error(error: MessageError) -> bytes:
 def _diagnose(raw: bytes, error: Exception) -> MessageError:
     """Tell what is wrong with a request that did not decode, as precisely as can be."""
     try:
-        # msgpack bounds every length by the size of the frame.
-        loose = msgpack.unpackb(raw)
-    except (ValueError, RecursionError) as broken:
-        return MessageError(Code.MALFORMED, "", str(broken) or type(broken).__name__)
-    if not isinstance(loose, dict):
-        return MessageError(Code.MALFORMED, "", f"expected a map, got {type(loose).__name__}")
+        loose = _ANY_MAP.decode(raw)
+    except _UNREADABLE as broken:
+        return MessageError(Code.MALFORMED, "", f"not one MessagePack map: {broken}")
     who = [_whole(loose, key, bits) for key, bits in (("id", 63), ("session", 32), ("job", 64))]
     code, field, reason = _classify(loose, str(error))
-    return MessageError(code, field, reason, who[0] or 0, who[1], who[2])
+    return MessageError(code, field, reason, who[0] or 0, session=who[1], job=who[2])
 
 
-def _classify(loose: dict[Any, Any], text: str) -> tuple[Code, str, str]:
+def _classify(loose: dict[str, Any], text: str) -> tuple[Code, str, str]:
     version, op = loose.get("v"), loose.get("op")
     if type(version) is int and version != VERSION:
         return Code.VERSION, "$.v", f"version {version} is not spoken here; send version {VERSION}"
@@ -406,6 +401,6 @@ def _classify(loose: dict[Any, Any], text: str) -> tuple[Code, str, str]:
     return Code.BAD_FIELD, field, reason
 
 
-def _whole(loose: dict[Any, Any], key: str, bits: int) -> int | None:
+def _whole(loose: dict[str, Any], key: str, bits: int) -> int | None:
     value = loose.get(key)
     return value if type(value) is int and 0 <= value < 2**bits else None
