@@ -8,16 +8,14 @@ JetPack and not by board, lie in ``layouts.toml``.
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from .errors import PlantError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+# Read by name: which of the two exists depends on the Python version.
+_toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 _HERE = Path(__file__).parent
 _BOARDS = _HERE / "boards"
 SHUNT_LSB_UV = 40
@@ -227,7 +225,8 @@ def load_board(name: str) -> BoardSpec:
 
 def _read(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
-        return tomllib.load(file)
+        content: dict[str, Any] = _toml.load(file)
+    return content
 
 
 def _spec(name: str, raw: dict[str, Any]) -> BoardSpec:
