@@ -1,0 +1,115 @@
+"""Draw charts as SVG that takes its colours from the page it is put into.
+
+matplotlib lays the chart out in sentinel colours; these are then replaced by CSS variables, which
+``bench/report.py`` defines for light and dark pages.
+"""
+
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from estimators.errors import FlamegovError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_INK, _GRID = "#010203", "#040506"
+_SERIES = tuple(f"#0708{i:02x}" for i in range(9, 15))
+
+COLOURS = {
+    _INK: "var(--ink)",
+    _GRID: "var(--grid)",
+    **{sentinel: f"var(--series-{i})" for i, sentinel in enumerate(_SERIES, 1)},
+}
+"""Sentinel colour to CSS variable."""
+
+SERIES_COUNT = len(_SERIES)
+
+
+class Series(NamedTuple):
+    """One line of a chart.
+
+    Attributes:
+        label: Name in the legend.
+        x: Abscissae.
+        y: Ordinates, as many.
+        step: Hold each value until the next.
+        dashed: Draw as a limit rather than as a measurement.
+        colour: Number of the colour, 0 based; None for the position in the panel.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    step: bool = False
+    dashed: bool = False
+    colour: int | None = None
+
+
+class Panel(NamedTuple):
+    """One chart of a stack that shares the abscissa."""
+
+    y_label: str
+    series: Sequence[Series]
+
+
+def stack(panels: Sequence[Panel], x_label: str) -> str:
+    """Draw panels one above the other and return the ``<svg>`` element.
+
+    Raises:
+        FlamegovError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise FlamegovError(
+            "charts need matplotlib", why=str(error), hint="pip install 'flamegov[bench]'"
+        ) from error
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none", "svg.hashsalt": "flamegov", "font.size": 9,
+        "text.color": _INK, "axes.edgecolor": _GRID, "axes.labelcolor": _INK,
+        "xtick.color": _INK, "ytick.color": _INK, "grid.color": _GRID,
+        "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
+    }  # fmt: skip
+    with rc_context(style):
+        figure = Figure(figsize=(6.4, 0.6 + 1.7 * len(panels)), layout="constrained")
+        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axis, panel in zip(axes, panels, strict=True):
+            _draw(axis, panel)
+        axes[-1].set_xlabel(x_label)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return _inline(buffer.getvalue())
+
+
+def _draw(axis: "Axes", panel: Panel) -> None:
+    for position, series in enumerate(panel.series):
+        colour = position if series.colour is None else series.colour
+        axis.plot(
+            series.x,
+            series.y,
+            label=series.label,
+            color=_SERIES[colour % len(_SERIES)],
+            linestyle="--" if series.dashed else "-",
+            linewidth=1.2,
+            drawstyle="steps-post" if series.step else "default",
+        )
+    axis.set_ylabel(panel.y_label)
+    axis.grid(visible=True, linewidth=0.4)
+    axis.set_ylim(bottom=0)
+    if len(panel.series) > 1:
+        axis.legend(fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
+
+
+def _inline(svg: str) -> str:
+    """Cut the element out of the document, free its size, and hand its colours to the page."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    element = re.sub(r'<g id="[^"]*">', "<g>", element)  # ids would repeat over charts
+    element = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", element, count=1)
+    element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
+    for sentinel, variable in COLOURS.items():
+        element = element.replace(sentinel, variable)
+    return element.strip()
