@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import TableError
+from estimators.lines import Lines
 from estimators.tablefile import read_members, write_members
 
 FORMAT_VERSION = "1.0"
@@ -251,6 +252,15 @@ class LatencyTable:
         if lo != hi:
             low += (array[emc, hi] - low) * weight
         return low
+
+    @cached_property
+    def cpu_lines(self) -> Lines:
+        """Lines along the CPU axis, row ``(emc * K + context) * G + gpu``; made on first use."""
+        return Lines(self.latency_us.swapaxes(2, 3).reshape(-1, len(self.cpu_hz)))
+
+    def gpu_lines(self, cpu: int) -> Lines:
+        """Make lines along the GPU axis at one CPU index, row ``emc * K + context``."""
+        return Lines(self.latency_us[:, :, cpu].reshape(-1, len(self.gpu_hz)))
 
     # ---- fitness for a board ---------------------------------------------------------------
 

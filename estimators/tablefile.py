@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from estimators.errors import TableError
 
 MAX_TABLE_BYTES = 64 * 1024 * 1024
-"""Cap on the uncompressed arrays of one file; 319 points x 1024 contexts x 4 EMC points take 5 MB."""
+"""Cap on the uncompressed arrays of a file; 319 points x 1024 contexts x 4 EMC points take 5 MB."""
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, NotImplementedError)
 _REMAKE = "make or fetch the table again"
