@@ -143,19 +143,13 @@ class Begin(Request, kw_only=True, frozen=True):
     ack: bool = False
 
     def __post_init__(self) -> None:
-        """Check the absolute deadline.
+        """Check the deadlines.
 
         Raises:
-            MessageError: Both deadlines are given, or the absolute one is out of range.
+            MessageError: Both are given.
         """
-        if self.deadline_at_ns is None:
-            return
-        if self.deadline_ns is not None:
+        if self.deadline_ns is not None and self.deadline_at_ns is not None:
             self._refuse("deadline_at_ns", "give deadline_ns or deadline_at_ns, not both")
-        if self.deadline_at_ns <= self.start_ns:
-            self._refuse("deadline_at_ns", "the deadline lies before the start", Code.LATE)
-        if self.deadline_at_ns - self.start_ns > MAX_DEADLINE_NS:
-            self._refuse("deadline_at_ns", "the deadline lies more than 1 h after the start")
 
 
 class End(Request, kw_only=True, frozen=True):
@@ -322,6 +316,8 @@ def decode_request(raw: bytes, *, admin: bool = False) -> AnyRequest:
         request._refuse("op", "sessions live on the hints socket", Code.DENIED)
     if isinstance(request, AdminRequest) and not admin:
         request._refuse("op", "admin operations go to the admin socket", Code.DENIED)
+    if isinstance(request, Begin) and request.deadline_at_ns is not None:
+        _check_instant(request, request.deadline_at_ns)
     return request
 
 
@@ -376,6 +372,17 @@ def encode_error(error: MessageError) -> bytes:
             job=error.job,
         )
     )
+
+
+def _check_instant(begin: Begin, deadline_at_ns: int) -> None:
+    """Refuse an absolute deadline that leaves no time, or too much.
+
+    Not part of the type: a client that is late already must be able to say so.
+    """
+    if deadline_at_ns <= begin.start_ns:
+        begin._refuse("deadline_at_ns", "the deadline lies before the start", Code.LATE)
+    if deadline_at_ns - begin.start_ns > MAX_DEADLINE_NS:
+        begin._refuse("deadline_at_ns", "the deadline lies more than 1 h after the start")
 
 
 def _diagnose(raw: bytes, error: Exception) -> MessageError:
