@@ -32,11 +32,17 @@ class Activity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rails:
-    """Power per rail, mW (true values, before the sensor)."""
+    """Power per rail, mW (true values, before the sensor).
+
+    Attributes:
+        power_mw: Power by rail label.
+        disjoint: Labels that add up to the module; empty if all do. Some rails feed others.
+    """
 
     power_mw: dict[str, float]
+    disjoint: tuple[str, ...] = ()
 
     @property
     def total_mw(self) -> float:
         """Module power: the sum of the rails that do not contain one another, mW."""
-        return sum(self.power_mw.values())
+        return sum(self.power_mw[label] for label in self.disjoint or self.power_mw)

@@ -1,0 +1,159 @@
+"""Power of a board, rail by rail: C V^2 f with activity, leakage with temperature, memory by traffic.
+
+Constants come from ``physics.power`` of the board file. All sums work on arrays as well as on single
+operating points, so that an oracle can ask for a whole grid at once.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bench.plant.board import BoardSpec
+from bench.plant.types import Activity, Clocks, Rails
+
+Array = NDArray[np.float64]
+
+_LEAK_DOUBLING_C = 40.0
+"""Rise of temperature that doubles leakage; usual for these processes (assumption)."""
+_REFERENCE_C = 25.0
+
+
+class Duty(NamedTuple):
+    """Mean activity over a period; each a number or an array.
+
+    Attributes:
+        cpu: Busy share of the launching core.
+        gpu: Share of time that kernels run.
+        compute: Share of time that arithmetic limits them.
+        bytes_per_us: Memory traffic.
+    """
+
+    cpu: Array
+    gpu: Array
+    compute: Array
+    bytes_per_us: Array
+
+
+def duty_of(activity: Activity | None, period_us: ArrayLike) -> Duty:
+    """Average an activity over a period; a job longer than the period fills it.
+
+    Args:
+        activity: What a job does (its fields may be arrays), or None for an idle board.
+        period_us: From one job to the next, us; 0 for back to back.
+    """
+    if activity is None:
+        zero = np.zeros(())
+        return Duty(zero, zero, zero, zero)
+    span = np.maximum(np.asarray(period_us, dtype=np.float64), activity.latency_us)
+    cpu, gpu, compute, traffic = (np.asarray(x) / span for x in activity[1:])
+    return Duty(np.minimum(cpu, 1.0), np.minimum(gpu, 1.0), np.minimum(compute, 1.0), traffic)
+
+
+class PowerModel:
+    """True power of a board.
+
+    Args:
+        board: Its definition.
+    """
+
+    def __init__(self, board: BoardSpec) -> None:
+        self.board = board
+        self._p: Mapping[str, Any] = board.physics["power"]
+        self._labels = tuple(rail.label for rail in board.rails)
+        totals = tuple(rail.label for rail in board.rails if rail.is_total)
+        memory = self._p["memory"]["rail"]
+        self._total = totals[0] if totals else ""
+        self._disjoint = totals or tuple(label for label in self._labels if label != memory)
+
+    def volts(self, domain: str, hz: ArrayLike) -> Array:
+        """Supply voltage of ``"cpu"`` or ``"gpu"`` at a clock, V."""
+        table = self._p[domain]
+        return np.interp(hz, table["volt_hz"], np.asarray(table["volt_mv"]) / 1e3)
+
+    def rails(
+        self,
+        clocks: Clocks,
+        activity: Activity | None = None,
+        period_us: float = 0.0,
+        temp_c: float = 45.0,
+    ) -> Rails:
+        """Tell the mean true power of each rail over a period.
+
+        Args:
+            clocks: Clocks held over the period, Hz.
+            activity: The job in it; None for an idle board. Outside the job all clocks stay pinned.
+            period_us: Length of the period, us; 0 for back to back.
+            temp_c: Temperature of the chip.
+        """
+        grid = self.rails_grid(*clocks, duty_of(activity, period_us), temp_c)
+        return Rails({label: float(value) for label, value in grid.items()}, self._disjoint)
+
+    def mean_power_mw(
+        self,
+        clocks: Clocks,
+        activity: Activity | None = None,
+        period_us: float = 0.0,
+        temp_c: float = 45.0,
+    ) -> float:
+        """Tell the mean true power of the module over a period, mW; arguments as :meth:`rails`."""
+        return self.rails(clocks, activity, period_us, temp_c).total_mw
+
+    def rails_grid(
+        self, cpu_hz: ArrayLike, gpu_hz: ArrayLike, emc_hz: ArrayLike, duty: Duty, temp_c: ArrayLike
+    ) -> dict[str, Array]:
+        """Tell the mean power of each rail, mW; all arguments broadcast against each other."""
+        leak = 2.0 ** ((np.asarray(temp_c, dtype=np.float64) - _REFERENCE_C) / _LEAK_DOUBLING_C)
+        watts: dict[str, Any] = dict.fromkeys(self._labels, 0.0)
+        parts = {
+            "cpu": self._cpu(cpu_hz, duty, leak),
+            "gpu": self._gpu(gpu_hz, duty, leak),
+            "memory": self._memory(emc_hz, duty),
+            "soc": self._soc(emc_hz, duty),
+        }
+        for name, power in parts.items():
+            watts[self._p[name]["rail"]] = watts[self._p[name]["rail"]] + power
+        system = self._p["system"]
+        chip = parts["cpu"] + parts["gpu"] + parts["soc"]
+        base = system["idle_w"] + system["loss"] * chip + system["feeds_memory"] * parts["memory"]
+        watts[system["rail"]] = watts[system["rail"]] + base
+        if self._total:
+            others = parts["cpu"] + parts["gpu"] + parts["soc"]
+            watts[self._total] = watts[self._total] + others
+        shape = np.broadcast_shapes(*(np.shape(value) for value in watts.values()))
+        return {label: np.broadcast_to(value, shape) * 1e3 for label, value in watts.items()}
+
+    def total_grid(
+        self, cpu_hz: ArrayLike, gpu_hz: ArrayLike, emc_hz: ArrayLike, duty: Duty, temp_c: ArrayLike
+    ) -> Array:
+        """Tell the mean power of the module, mW; arguments as :meth:`rails_grid`."""
+        grid = self.rails_grid(cpu_hz, gpu_hz, emc_hz, duty, temp_c)
+        total: Array = np.sum([grid[label] for label in self._disjoint], axis=0)
+        return total
+
+    def _cpu(self, hz: ArrayLike, duty: Duty, leak: Array) -> Array:
+        c, volts = self._p["cpu"], self.volts("cpu", hz)
+        swing = np.asarray(hz) / 1e9 * volts**2
+        cores = duty.cpu * (1.0 + c["other_cores"])
+        power: Array = swing * (c["core_w"] * cores + c["idle_w"] * len(self.board.cpus))
+        return power + c["leak_w"] * volts * leak
+
+    def _gpu(self, hz: ArrayLike, duty: Duty, leak: Array) -> Array:
+        g, volts = self._p["gpu"], self.volts("gpu", hz)
+        swing = np.asarray(hz) / 1e9 * volts**2
+        active = g["busy_w"] * duty.gpu + g["compute_w"] * duty.compute
+        power: Array = swing * (active + g["idle_w"]) + g["leak_w"] * volts * leak
+        return power
+
+    def _memory(self, emc_hz: ArrayLike, duty: Duty) -> Array:
+        m = self._p["memory"]
+        idle = np.interp(emc_hz, self.board.emc_hz, m["idle_w"])
+        power: Array = idle + m["nj_per_byte"] * duty.bytes_per_us / 1e3
+        return power
+
+    def _soc(self, emc_hz: ArrayLike, duty: Duty) -> Array:
+        s = self._p["soc"]
+        clock = s["emc_w_per_ghz"] * np.asarray(emc_hz) / 1e9
+        power: Array = s["idle_w"] + clock + s["nj_per_byte"] * duty.bytes_per_us / 1e3
+        return power

@@ -1,0 +1,287 @@
+"""A workload is a network run by an engine in a precision: a sequence of launches and kernels.
+
+An engine says what a launch costs the host and which ops become kernels of their own; a precision says
+how many bytes a number has and which arithmetic units it uses. No clock appears here.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.plant.errors import PlantError
+from bench.plant.networks import NETWORKS, Layer, Network, Op, get_network
+from bench.plant.networks.ops import batched
+
+Array = NDArray[np.float64]
+
+_VIEW_SHARE = 0.45
+"""Host cost of a view relative to an op that launches (no allocation, no driver): assumption."""
+_ALL = frozenset({"*"})
+_TENSOR_KINDS = frozenset({"conv", "linear", "qk", "av"})
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What running a network costs on the host, and how well kernels use the GPU.
+
+    Attributes:
+        name: As the command line and the calibration table call it.
+        precision: Precision used unless another is asked for.
+        op_kcycles: Host cycles of one op (dispatch, shapes, allocation), thousands.
+        launch_kcycles: Host cycles of one kernel launch in the driver, thousands.
+        module_kcycles: Host cycles of entering one framework module, thousands.
+        frame_kcycles: Host cycles before the first launch of a job, thousands.
+        host_const_us: Part of an op's host cost that does not follow the CPU clock (memory), us.
+        glue_kcycles: Host cycles of interpreted model code around each op of a language model
+            (caches, masks, argument checks), thousands.
+        tail_share: Part of an op's host cost that comes after its launch.
+        folds: Kinds of ops folded into their neighbours; ``"*"`` folds all that can be.
+        spins: Whether the host spins while it waits for the GPU (the core stays busy).
+        math_share: Share of peak arithmetic that a large kernel reaches.
+        launch_jitter: Relative standard deviation of one launch.
+        kernel_jitter: Relative standard deviation of one kernel.
+        run_jitter: Relative standard deviation common to one job.
+    """
+
+    name: str
+    precision: str
+    op_kcycles: float
+    launch_kcycles: float
+    module_kcycles: float
+    frame_kcycles: float
+    host_const_us: float
+    glue_kcycles: float = 0.0
+    tail_share: float = 0.2
+    folds: frozenset[str] = frozenset()
+    spins: bool = True
+    math_share: float = 0.20
+    launch_jitter: float = 0.05
+    kernel_jitter: float = 0.015
+    run_jitter: float = 0.008
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Bytes per number and arithmetic relative to dense fp16 on the tensor cores."""
+
+    weight_bytes: float
+    act_bytes: float
+    tensor_rate: float
+
+
+PRECISIONS = {
+    "fp32": Precision(4.0, 4.0, 0.5),  # TF32 on the tensor cores, as PyTorch convolutions do
+    "fp16": Precision(2.0, 2.0, 1.0),
+    "int8": Precision(1.0, 1.0, 2.0),
+    "q4": Precision(0.5625, 2.0, 1.0),  # 4-bit blocks of 32 with an fp16 scale
+}
+
+ENGINES = {
+    spec.name: spec
+    for spec in (
+        EngineSpec("flame-eager", "fp32", 41.0, 16.0, 9.0, 500.0, 2.5, 63.0),
+        EngineSpec("eager-loop", "fp32", 95.0, 38.0, 22.0, 1250.0, 6.0),
+        EngineSpec("eager-fp16", "fp16", 41.0, 16.0, 9.0, 500.0, 2.5, 63.0),
+        EngineSpec(
+            "fused",
+            "fp16",
+            1.0,
+            4.0,
+            0.0,
+            400.0,
+            0.2,
+            math_share=0.36,
+            folds=_ALL,
+            run_jitter=0.003,
+        ),
+        EngineSpec("llamacpp", "q4", 2.0, 7.0, 0.0, 300.0, 0.3, folds=_ALL, run_jitter=0.004),
+        EngineSpec(
+            "ort-cuda",
+            "fp32",
+            6.0,
+            8.0,
+            0.0,
+            1000.0,
+            0.5,
+            folds=frozenset({"bn", "view", "cat"}),
+            launch_jitter=0.03,
+            kernel_jitter=0.008,
+            run_jitter=0.001,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """The launches of one job, as arrays over its K kernels.
+
+    Attributes:
+        host_kcycles: Host cycles from the previous launch (or the start) to this one, thousands.
+        host_const_us: The part of the same that does not follow the CPU clock, us.
+        tail_kcycles: Host cycles after the last launch, thousands.
+        tail_const_us: The part of the same that does not follow the CPU clock, us.
+        flops: Floating-point operations, ``[3, K]``: constant, per token, per squared token.
+        weight_bytes: Parameters read, ``[K]``.
+        act_bytes: Activations moved, ``[3, K]``.
+        out: Output elements, ``[2, K]``: constant, per token.
+        tensor: Whether the kernel may use the tensor cores, ``[K]``.
+        layer: Index of the layer the kernel belongs to, ``[K]``.
+    """
+
+    host_kcycles: Array
+    host_const_us: Array
+    tail_kcycles: float
+    tail_const_us: float
+    flops: Array
+    weight_bytes: Array
+    act_bytes: Array
+    out: Array
+    tensor: NDArray[np.bool_]
+    layer: NDArray[np.int64]
+
+    @property
+    def kernels(self) -> int:
+        """Number of kernels, K."""
+        return len(self.layer)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network, an engine and a precision.
+
+    Attributes:
+        network: The static list of layers.
+        engine: What runs it.
+        precision: Key of :data:`PRECISIONS`.
+        batch: Inputs per job.
+    """
+
+    network: Network
+    engine: EngineSpec
+    precision: str
+    batch: int = 1
+
+    @property
+    def name(self) -> str:
+        """Model name, without engine."""
+        return self.network.name
+
+    @cached_property
+    def program(self) -> Program:
+        """The launches of one whole job."""
+        return lower(self, self.network.layers)
+
+    def alone(self, layer: Layer) -> "Workload":
+        """Make a workload of one layer run by itself."""
+        name = f"{self.network.name}/{layer.kind}"
+        net = Network(name, (layer,), self.network.phase, self.network.max_context)
+        return replace(self, network=net)
+
+
+class _Lowering:
+    """Walks ops and writes kernels down."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.engine = workload.engine
+        self.precision = PRECISIONS[workload.precision]
+        self.kcycles, self.const_us = self.engine.frame_kcycles, 0.0
+        self.rows: list[tuple[float, ...]] = []
+
+    def enter(self, layer: Layer) -> None:
+        self.kcycles += layer.modules * self.engine.module_kcycles
+        if layer.kind in ("embedding", "decoder", "head"):
+            self.kcycles += len(layer.ops) * self.engine.glue_kcycles
+
+    def op(self, op: Op, layer: int) -> None:
+        engine = self.engine
+        if op.fusable and (op.kind in engine.folds or "*" in engine.folds):
+            return
+        cost = engine.op_kcycles * (1.0 if op.kernels else _VIEW_SHARE)
+        self.kcycles += cost * (1.0 - engine.tail_share)
+        self.const_us += engine.host_const_us * (1.0 if op.kernels else _VIEW_SHARE)
+        for index in range(op.kernels):
+            self.kcycles += engine.launch_kcycles
+            self._kernel(op, layer, main=index == 0)
+        self.kcycles += cost * engine.tail_share
+
+    def _kernel(self, op: Op, layer: int, *, main: bool) -> None:
+        """Write one kernel; kernels after the main one only touch the output again."""
+        p, flop = self.precision, 2.0 if main else 0.0
+        acts = (op.acts, op.ctx_acts, op.ctx2_acts) if main else (2.0 * op.out, 0.0, 0.0)
+        self.rows.append(
+            (
+                self.kcycles,
+                self.const_us,
+                op.macs * flop,
+                op.ctx_macs * flop,
+                op.ctx2_macs * flop,
+                op.weights * p.weight_bytes if main else 0.0,
+                *(count * p.act_bytes for count in acts),
+                op.out,
+                op.ctx_out,
+                float(op.kind in _TENSOR_KINDS),
+                layer,
+            )
+        )
+        self.kcycles = self.const_us = 0.0
+
+    def program(self) -> Program:
+        table = np.array(self.rows, dtype=np.float64).T
+        return Program(
+            host_kcycles=table[0],
+            host_const_us=table[1],
+            tail_kcycles=self.kcycles,
+            tail_const_us=self.const_us,
+            flops=table[2:5],
+            weight_bytes=table[5],
+            act_bytes=table[6:9],
+            out=table[9:11],
+            tensor=table[11] > 0,
+            layer=table[12].astype(np.int64),
+        )
+
+
+def lower(workload: Workload, layers: tuple[Layer, ...]) -> Program:
+    """Turn layers into the launches that the workload's engine makes of them.
+
+    A layer of which a fusing engine leaves nothing is skipped; its host cost vanishes with it.
+    """
+    lowering = _Lowering(workload)
+    for index, layer in enumerate(layers):
+        lowering.enter(layer)
+        for op in layer.ops:
+            lowering.op(batched(op, workload.batch), index)
+    return lowering.program()
+
+
+WORKLOADS = tuple(NETWORKS)
+"""Names that :func:`get_workload` knows; language models take ``:prefill``."""
+
+
+@lru_cache(maxsize=256)
+def get_workload(
+    name: str, engine: str = "flame-eager", *, precision: str = "", batch: int = 1
+) -> Workload:
+    """Make a workload.
+
+    Args:
+        name: One of :data:`WORKLOADS`.
+        engine: One of :data:`ENGINES`.
+        precision: One of :data:`PRECISIONS`; empty takes the engine's own.
+        batch: Inputs per job.
+
+    Raises:
+        PlantError: There is no such network, engine or precision.
+    """
+    precision = precision or (ENGINES[engine].precision if engine in ENGINES else "")
+    for what, key, known in (
+        ("workload", name, NETWORKS),
+        ("engine", engine, ENGINES),
+        ("precision", precision, PRECISIONS),
+    ):
+        if key not in known:
+            raise PlantError(f"unknown {what} {key!r}", hint=f"choose from {', '.join(known)}")
+    return Workload(get_network(name), ENGINES[engine], precision, batch)
