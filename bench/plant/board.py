@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .errors import PlantError
+from bench.plant.errors import PlantError
 
 # Read by name: which of the two exists depends on the Python version.
 _toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
