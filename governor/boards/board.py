@@ -1,0 +1,302 @@
+"""A board: its clocks, its sensors, its identity, under one root folder."""
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from estimators.errors import FlamegovError
+from governor.boards import cpu, gpu
+from governor.boards.clock import ClockNode, Watch
+from governor.boards.emc import HIGHEST_HZ, find_emc
+from governor.boards.identity import BoardIdentity, identify
+from governor.boards.node import Files
+from governor.boards.restore import RestoreReport
+from governor.boards.sensors import CpuLoad, Meter, Rails, Temperatures
+from governor.boards.state import BoardEvent, BoardOptions, BoardState
+from governor.errors import BoardError, SysfsBusyError, SysfsError
+from policies.base import Attainable, OperatingPoint
+
+if TYPE_CHECKING:  # the journal stands above the boards; they only fill it
+    from governor.journal import Journal
+
+_log = logging.getLogger(__name__)
+
+
+class Board:
+    """Drives one board.
+
+    :meth:`ClockNode.set_hz` is called by each clock's writer; :meth:`poll` by one other thread.
+
+    Args:
+        files: Its files.
+        options: How it is driven.
+
+    Attributes:
+        identity: Which board it is.
+        clusters: CPU clocks.
+        gpu: GPU clock, or None.
+        notes: What is not as it should be, one line each.
+    """
+
+    def __init__(self, files: Files, options: BoardOptions) -> None:
+        self.clusters: list[ClockNode] = []
+        self.gpu: ClockNode | None = None
+        self.notes: tuple[str, ...] = ()
+        self._files = files
+        self._options = options
+        self._gpu_folder: str | None = None
+        self._journal: Journal | None = None
+        self._holding = False
+        self._refused: dict[str, str] = {}
+        self._look_for_clocks()
+        self.identity: BoardIdentity = identify(
+            files, f"{self._gpu_folder}/device" if self._gpu_folder else None
+        )
+        self._notes()
+        self._emc = find_emc(files)
+        self._gpu_load = gpu.find_gpu_load(files, self._gpu_folder)
+        self._rails = Rails(files)
+        self._temperatures = Temperatures(files)
+        self._cpu_load = CpuLoad(files)
+        self._meter = Meter()
+        self._seen: dict[str, Watch] = {}
+        self._gone: dict[str, str] = {}
+        self._attainable = Attainable((), ())
+        self._look(self._meter)
+
+    @property
+    def nodes(self) -> tuple[ClockNode, ...]:
+        """All clocks; each has its own writer thread. Grows when a clock appears late."""
+        return (*self.clusters, *(() if self.gpu is None else (self.gpu,)))
+
+    # -- holding --------------------------------------------------------------------------------
+
+    def acquire(self, journal: "Journal | None") -> None:
+        """Save the originals of all clocks and take them; on failure, put back what was taken.
+
+        Args:
+            journal: Where originals go before the first write; None only in a dry run.
+
+        Raises:
+            BoardError: No clock can be taken, or one refused.
+            JournalError: The originals cannot be kept.
+        """
+        if journal is None and self._files.dry_run is None:
+            raise BoardError("a journal is needed before the first write")
+        self._journal = journal
+        try:
+            taken = [self._take(node) for node in self.nodes]
+        except FlamegovError:
+            self.restore()
+            raise
+        if not any(taken):
+            raise BoardError("no clock of the board can be set", why="; ".join(self.notes))
+        self._holding = True
+        self._seen.clear()
+        self._look(self._meter)
+
+    def release(self) -> RestoreReport:
+        """Hand the clocks back to the board; :meth:`acquire` takes them again."""
+        return self.restore()
+
+    def restore(self) -> RestoreReport:
+        """Put everything back as found, except what others changed meanwhile.
+
+        Writers must be joined or idle. Never raises for a file that fails: the report tells.
+        """
+        self._holding = False
+        for node in self.nodes:
+            node.let_go()
+        self._seen.clear()
+        self._files.shadow.clear()
+        return RestoreReport() if self._journal is None else self._journal.restore()
+
+    def close(self) -> None:
+        """Close all descriptors; restores nothing."""
+        for node in self.nodes:
+            node.close()
+
+    def _take(self, node: ClockNode) -> bool:
+        """Take one clock; False while it is offline."""
+        try:
+            if self._journal is not None and node.name in self._journal.entries:
+                # An earlier daemon's pins: they must not be taken for originals.
+                self._journal.restore(only=node.name)
+            node.acquire(self._journal)
+        except SysfsBusyError as exc:
+            _log.warning("%s is left out for now: %s", node.name, exc)
+            return False
+        return True
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def attainable(self) -> Attainable:
+        """Clocks that can be asked for, as of the last look; the same object until one moves."""
+        return self._attainable
+
+    def poll(self) -> BoardState:
+        """Look at everything; takes some ms on a real board. Failing readings become None."""
+        meter = self._meter
+        meter.missing = {}
+        events = [*self._find_new(), *self._look(meter)]
+        rails = self._rails.read(meter)
+        temps = self._temperatures.read(meter)
+        return BoardState(
+            at_ns=time.monotonic_ns(),
+            attainable=self._attainable,
+            point=self._point(),
+            emc_hz=self._read_emc(meter),
+            rails_mw=rails,
+            total_mw=Rails.total_mw(rails),
+            cpu_power_mw=Rails.feeding("cpu", rails),
+            gpu_power_mw=Rails.feeding("gpu", rails),
+            shared_rail=self._rails.shared,
+            temps_mc=temps,
+            cpu_temp_mc=Temperatures.hottest("cpu", temps),
+            gpu_temp_mc=Temperatures.hottest("gpu", temps),
+            gpu_load=self._read_load(meter),
+            cpu_load=self._cpu_load.read({node.name: node.cpus for node in self.clusters}),
+            rejected=meter.rejected,
+            missing=meter.missing,
+            events=tuple(events),
+        )
+
+    def _look(self, meter: Meter) -> list[BoardEvent]:
+        """Look at all clocks: refresh the attainable ones and tell what others did."""
+        events: list[BoardEvent] = []
+        for node in self.nodes:
+            try:
+                watch = node.watch()
+            except SysfsError as exc:
+                meter.missing[node.name] = str(exc)
+                self._seen.pop(node.name, None)
+                if node.name not in self._gone:
+                    events.append(BoardEvent("gone", node.name, str(exc)))
+                self._gone[node.name] = str(exc)
+                continue
+            if self._gone.pop(node.name, None) is not None:
+                events.append(BoardEvent("back", node.name, f"{node.name} is back"))
+            events += self._changes(node, watch)
+            self._seen[node.name] = watch
+        now = self._cut()
+        if now != self._attainable:
+            self._attainable = now
+        return events
+
+    def _changes(self, node: ClockNode, watch: Watch) -> list[BoardEvent]:
+        """Compare a look with the last one."""
+        last = self._seen.get(node.name)
+        events = []
+        wanted = node.wanted_governor or (last.governor if last else watch.governor)
+        if watch.governor != wanted and (last is None or watch.governor != last.governor):
+            text = f"{node.name}: governor is {watch.governor} now, was {wanted}"
+            events.append(BoardEvent("governor", node.name, text))
+        if last is None:
+            return events
+        (low, high), (low_before, high_before) = watch.limits_hz, last.limits_hz
+        if high != high_before:
+            text = f"{node.name}: upper limit moved from {high_before} to {high} Hz"
+            events.append(BoardEvent("cap", node.name, text))
+        if low != low_before:
+            text = f"{node.name}: lower limit moved from {low_before} to {low} Hz"
+            events.append(BoardEvent("limit", node.name, text))
+        return events
+
+    def _cut(self) -> Attainable:
+        """Clocks that all clusters can have, and those of the GPU."""
+        lists = [
+            node.attainable_hz(self._seen[node.name].limits_hz)
+            for node in self.clusters
+            if node.name in self._seen
+        ]
+        common = sorted(set(lists[0]).intersection(*lists[1:])) if lists else []
+        if lists and not common:  # unlike clusters: each rounds up or is cut by its own limits
+            common = list(min(lists, key=max))
+        gpu_hz: tuple[int, ...] = ()
+        if self.gpu is not None and "gpu" in self._seen:
+            gpu_hz = self.gpu.attainable_hz(self._seen["gpu"].limits_hz)
+        return Attainable(tuple(common), gpu_hz)
+
+    def _point(self) -> OperatingPoint | None:
+        """Clocks in force: of the slowest cluster, and the GPU; None when one is not known."""
+        cpus = [seen.current_hz for n in self.clusters if (seen := self._seen.get(n.name))]
+        known = [hz for hz in cpus if hz is not None]
+        cpu_hz = min(known, default=None) if self.clusters else 0
+        gpu_hz: int | None = 0
+        if self.gpu is not None:
+            gpu_hz = self._seen["gpu"].current_hz if "gpu" in self._seen else None
+        return None if cpu_hz is None or gpu_hz is None else OperatingPoint(cpu_hz, gpu_hz)
+
+    def _read_emc(self, meter: Meter) -> int | None:
+        if self._emc is None:
+            meter.missing["emc"] = "the board does not show its memory clock (debugfs, root)"
+            return None
+        return meter.read("emc", self._emc, 1, HIGHEST_HZ)
+
+    def _read_load(self, meter: Meter) -> float | None:
+        if self._gpu_load is None:
+            meter.missing["gpu_load"] = "the board does not show the load of its GPU"
+            return None
+        load = meter.read("gpu_load", self._gpu_load, 0, 1000)
+        return None if load is None else load / 1000
+
+    # -- finding --------------------------------------------------------------------------------
+
+    def _find_new(self) -> list[BoardEvent]:
+        """Find clocks that appeared since the start, and take them if the board is held."""
+        fresh = self._look_for_clocks()
+        for node in fresh:
+            if self._holding:
+                try:
+                    self._take(node)
+                except FlamegovError as exc:
+                    _log.warning("%s cannot be taken: %s", node.name, exc)
+        if fresh:
+            self._notes()
+        return [BoardEvent("appeared", node.name, f"{node.name} appeared") for node in fresh]
+
+    def _look_for_clocks(self) -> list[ClockNode]:
+        known = {node.directory for node in self.clusters}
+        fresh = [
+            node
+            for directory in cpu.policies(self._files)
+            if directory not in known and (node := self._cluster(directory)) is not None
+        ]
+        self.clusters += fresh
+        if self.gpu is None and (found := self._find_gpu()) is not None:
+            self.gpu = found
+            fresh.append(found)
+        return fresh
+
+    def _cluster(self, directory: str) -> ClockNode | None:
+        try:
+            node = cpu.find_cluster(
+                self._files, directory, self._options.clock(self._options.cpu_mode)
+            )
+        except BoardError as exc:
+            self._refused[directory] = str(exc)
+            return None
+        self._refused.pop(directory, None)
+        return node
+
+    def _find_gpu(self) -> ClockNode | None:
+        folder = gpu.find_gpu_folder(self._files)
+        if folder is None:
+            return None
+        self._gpu_folder = folder
+        try:
+            node = gpu.find_gpu(self._files, folder, self._options.clock(self._options.gpu_mode))
+        except BoardError as exc:
+            self._refused[folder] = str(exc)
+            return None
+        self._refused.pop(folder, None)
+        self._gpu_load = gpu.find_gpu_load(self._files, folder)
+        return node
+
+    def _notes(self) -> None:
+        notes = list(self._refused.values())
+        if not self.clusters:
+            notes.append("no CPU clock can be set: CPU clocks are left to the board")
+        if self.gpu is None:
+            notes.append("no GPU clock can be set: the GPU is left to the board")
+        self.notes = tuple(notes)

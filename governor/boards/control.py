@@ -1,0 +1,238 @@
+"""The two ways to hold a clock: a target under the ``userspace`` governor, or a pin of both limits.
+
+All numbers here are in the unit of the files (kHz for cpufreq, Hz for devfreq).
+"""
+
+import errno
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from governor.boards.knob import Knob, Original, Role, Slot
+from governor.boards.node import Files, LostControlError
+from governor.boards.sensors import thermal_limit_active
+from governor.errors import BoardError, SysfsError
+
+if TYPE_CHECKING:
+    from governor.boards.clock import ClockNode
+
+_RETAKE_NS = 1_000_000_000
+_STEP_S = 0.0004
+
+
+class Control(Protocol):
+    """A clock in our hands."""
+
+    def __init__(
+        self,
+        clock: "ClockNode",
+        files: Files,
+        originals: tuple[Original, ...],
+        slots: Mapping[Role, Slot],
+    ) -> None: ...
+
+    def take(self) -> None:
+        """Write once what holds for the whole time."""
+
+    def apply(self, raw: int) -> int:
+        """Ask for a clock; return the one in force."""
+
+    def limits(self, low: int, high: int) -> tuple[int, int]:
+        """Tell others' limits from what the two files read."""
+
+    def close(self) -> None:
+        """Close the descriptors."""
+
+
+class _Base:
+    """What both ways share: the knobs, the reading of the clock, the wait for it."""
+
+    def __init__(
+        self,
+        clock: "ClockNode",
+        files: Files,
+        originals: tuple[Original, ...],
+        slots: Mapping[Role, Slot],
+    ) -> None:
+        self._clock, self._files = clock, files
+        self._originals = {original.role: original for original in originals}
+        self._knobs = {
+            original.role: Knob(files.node(original.path, writable=True), slots[original.role])
+            for original in originals
+        }
+        names = clock.files
+        kept = [name for name in names.shown if "speed" in self._knobs or name != names.speed]
+        shown = [f"{clock.directory}/{name}" for name in (*kept, names.current)]
+        self._shown = files.node(next((path for path in shown if files.exists(path)), shown[-1]))
+        self._settle_s = clock.options.settle_s
+
+    def limits(self, low: int, high: int) -> tuple[int, int]:
+        """Both files show others' limits as they are."""
+        return low, high
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for knob in self._knobs.values():
+            knob.node.close()
+        self._shown.close()
+
+    def _lower_min(self) -> int:
+        """Lower the lower limit to the end of the list if the options say so; return it."""
+        low, lowest = self._number("min"), self._clock.available_hz[0] // self._clock.files.unit_hz
+        if self._clock.options.lower_min and low > lowest:
+            return self._knobs["min"].put(lowest)
+        return low
+
+    def _number(self, role: Role) -> int:
+        return self._knobs[role].node.read_int()
+
+    def _settled(self, raw: int) -> int:
+        """Wait until the clock reads as asked, or as the limits make of it."""
+        node = self._shown
+        shown = node.read_int()
+        if shown == raw:
+            return shown
+        unit = self._clock.files.unit_hz
+        limits = self._clock.limits_hz()
+        steps = [hz // unit for hz in self._clock.attainable_hz(limits)]
+        likely = next((step for step in steps if step >= raw), steps[-1])
+        until = time.monotonic() + self._settle_s
+        while shown not in (raw, likely) and time.monotonic() < until:
+            time.sleep(_STEP_S)
+            shown = node.read_int()
+        return shown
+
+
+class SpeedControl(_Base):
+    """Holds a clock with the ``userspace`` governor and its target file."""
+
+    def __init__(
+        self,
+        clock: "ClockNode",
+        files: Files,
+        originals: tuple[Original, ...],
+        slots: Mapping[Role, Slot],
+    ) -> None:
+        super().__init__(clock, files, originals, slots)
+        directory, names = clock.directory, clock.files
+        followers = (*names.shown, names.current)
+        self._speed = self._knobs["speed"]
+        self._speed.node.mirrors = tuple(files.root / f"{directory}/{name}" for name in followers)
+        self._governor = self._knobs["governor"]
+        self._wish = self._effective = -1
+        self._retaken_ns = -_RETAKE_NS
+
+    def take(self) -> None:
+        """Switch the governor once.
+
+        Raises:
+            BoardError: The kernel kept the old governor although the write succeeded.
+        """
+        self._lower_min()
+        if self._governor.node.read_text() != "userspace":
+            self._switch()
+
+    def apply(self, raw: int) -> int:
+        """Ask for a clock; return the one in force."""
+        governor = self._governor.node.read_text()
+        if governor != "userspace":
+            self._lost(governor)
+        elif raw == self._wish and self._shown.read_int() == self._effective:
+            return self._effective
+        self._wish = -1  # not known until the write is through
+        try:
+            self._speed.wish(raw)
+        except SysfsError as exc:
+            if exc.code not in (errno.EINVAL, errno.ENOENT):
+                raise
+            if (governor := self._governor.node.read_text()) == "userspace":
+                raise
+            self._lost(governor)
+            self._speed.wish(raw)
+        self._effective = self._settled(raw)
+        self._wish = raw
+        return self._effective
+
+    def _lost(self, governor: str) -> None:
+        """Take a governor that someone else switched, or leave it to them."""
+        now = time.monotonic_ns()
+        if not self._clock.options.retake or now - self._retaken_ns < _RETAKE_NS:
+            path = str(self._governor.node.path)
+            hint = "it is theirs until it reads userspace again"
+            raise LostControlError("write", path, 0, why=f"it was set to {governor}", hint=hint)
+        self._retaken_ns = now
+        self._governor.slot.adopt(governor)
+        self._switch()
+
+    def _switch(self) -> None:
+        shown = self._governor.put_name("userspace")
+        if shown != "userspace":
+            raise BoardError(
+                "the governor did not change",
+                where=str(self._governor.node.path),
+                why=f"it still reads {shown}: the driver failed",
+                hint="see dmesg",
+            )
+        self._wish = self._effective = -1
+
+
+class PinControl(_Base):
+    """Holds a clock by making both limits the same, never above the upper one found."""
+
+    def __init__(
+        self,
+        clock: "ClockNode",
+        files: Files,
+        originals: tuple[Original, ...],
+        slots: Mapping[Role, Slot],
+    ) -> None:
+        super().__init__(clock, files, originals, slots)
+        names = clock.files
+        followers = (*(name for name in names.shown if name != names.speed), names.current)
+        paths = tuple(files.root / f"{clock.directory}/{name}" for name in followers)
+        self._min, self._max = self._knobs["min"], self._knobs["max"]
+        self._max.node.mirrors = self._min.node.mirrors = paths
+        self._floor = self._ceiling = 0
+        self._pinned = 0
+        self._seen = (-1, -1)
+
+    def take(self) -> None:
+        """Remember the limits found."""
+        self._floor, self._ceiling = self._lower_min(), self._number("max")
+        self._seen = (self._number("min"), self._ceiling)
+
+    def apply(self, raw: int) -> int:
+        """Ask for a clock; return the one in force."""
+        low, high = self._number("min"), self._number("max")
+        if (low, high) != self._seen:
+            self._foreign(low, high)
+        target = max(min(raw, self.limits(low, high)[1]), self._floor)
+        if low != target or high != target:
+            self._pin(target, up=target > high)
+        return self._settled(target)
+
+    def limits(self, low: int, high: int) -> tuple[int, int]:
+        """See through our own pin: it hides the limits found, but a lower one of others shows."""
+        capped = high < self._pinned or high != self._seen[1]
+        ceiling = high if capped else self._ceiling
+        return min(self._floor, ceiling), ceiling
+
+    def _pin(self, target: int, *, up: bool) -> None:
+        # Old kernels refuse a minimum above the maximum, so the far limit moves first.
+        first, second = (self._max, self._min) if up else (self._min, self._max)
+        self._pinned = target
+        first.put(target)
+        second.put(target)
+        self._seen = (self._number("min"), self._number("max"))
+
+    def _foreign(self, low: int, high: int) -> None:
+        """Learn the limits of another writer before writing over them."""
+        # A thermal cap only hides our request: the maximum found stays the one to restore.
+        hidden = high < self._seen[1] and thermal_limit_active(self._files)
+        if high != self._seen[1] and not hidden:
+            self._ceiling = high
+            self._max.slot.adopt(high)
+        if low != self._seen[0] and low != high:  # low == high: the new maximum pushed it down
+            self._floor = low
+            self._min.slot.adopt(low)
+        self._seen = (low, high)

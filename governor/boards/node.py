@@ -1,0 +1,216 @@
+"""One board file, and the way all of them are reached.
+
+The only place that opens, reads or writes a board file and the only place that translates OSError.
+Descriptors stay open, so that an access is one pread or pwrite. It must never swallow a failure.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from governor.errors import BoardError, SysfsBusyError, SysfsError
+
+DryRun = Callable[[Path, str], None]
+"""Told ``(path, text)`` of each write that is not made."""
+
+OnWrite = Callable[[Path, int], None]
+"""Told ``(path, CLOCK_MONOTONIC ns)`` just before each pwrite; keep it short."""
+
+_PAGE = 4096  # smallest page of a kernel: no sysfs attribute is longer, and all say they are one
+_RETRY_EMPTY = 4
+_RETRY_S = 0.0005
+_REOPEN = frozenset({errno.EBADF, errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENXIO})
+_BUSY = frozenset({errno.EBUSY, errno.EAGAIN})
+_HINTS = {
+    errno.EACCES: "run as root",
+    errno.EPERM: "run as root",
+    errno.EROFS: "/sys is mounted read-only here (a container, or ProtectKernelTunables=yes): "
+    "mount it writable or use --dry-run",
+    errno.EBUSY: "its CPUs are offline; it works again when one returns",
+    errno.EAGAIN: "the driver is not ready yet; try again",
+    errno.ENOENT: "the device or its governor went away; it is looked for again",
+    errno.ENODEV: "the device or its governor went away; it is looked for again",
+    errno.EINVAL: "the kernel refused the value: the governor or the limits have changed",
+    errno.EIO: "the driver failed; see dmesg",
+}
+
+
+class LostControlError(SysfsBusyError):
+    """Someone else switched the governor: the clock is theirs until it is taken again."""
+
+
+class Files:
+    """How the files of one board are reached: for real, or dry.
+
+    Args:
+        root: Folder that stands for ``/``.
+        dry_run: When given, writes are told to it and not made; what a dry write would have
+            changed reads back as if it had.
+        on_write: Told of each pwrite just before it.
+    """
+
+    def __init__(
+        self, root: Path, *, dry_run: DryRun | None = None, on_write: OnWrite | None = None
+    ) -> None:
+        self.root = root
+        self.dry_run = dry_run
+        self.on_write = on_write
+        self.shadow: dict[Path, str] = {}
+
+    def node(self, path: str, *, writable: bool = False) -> "Node":
+        """Make the node of a file.
+
+        Args:
+            path: Path below the root.
+            writable: Whether it will be written too.
+        """
+        return Node(self, self.root / path, writable=writable)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a path below the root exists."""
+        return (self.root / path).exists()
+
+    def glob(self, pattern: str) -> list[str]:
+        """List paths below the root that match, in natural order (hwmon2 before hwmon10)."""
+        found = (str(path.relative_to(self.root)) for path in self.root.glob(pattern))
+        return sorted(found, key=lambda text: (len(text), text))
+
+    def read_once(self, path: str) -> str | None:
+        """Read a file that may be missing: its text without NUL and blanks, or None."""
+        try:
+            raw = (self.root / path).read_bytes()
+        except OSError:
+            return None  # optional by contract: the caller shows it as unknown
+        return raw.decode("utf-8", "replace").replace("\0", " ").strip()
+
+
+class Node:
+    """One file with its descriptor kept open.
+
+    Not thread-safe: a node belongs to one thread, or to the lock of its owner.
+    """
+
+    __slots__ = ("_fd", "_files", "_plain", "_writable", "mirrors", "path")
+
+    def __init__(self, files: Files, path: Path, *, writable: bool = False) -> None:
+        self.path = path
+        self.mirrors: tuple[Path, ...] = ()
+        """Files that follow this one; used to answer reads after a dry write."""
+        self._files = files
+        self._fd = -1
+        self._writable = writable
+        self._plain = False
+
+    def read_text(self) -> str:
+        """Read the first line.
+
+        Raises:
+            SysfsError: The file cannot be read.
+        """
+        files = self._files
+        if files.shadow and (text := files.shadow.get(self.path)) is not None:
+            return text
+        for _ in range(_RETRY_EMPTY):
+            line = self._pread().partition(b"\n")[0]
+            if line:
+                return line.decode("utf-8", "replace").strip()
+            # A plain file is empty for a moment while another program rewrites it.
+            time.sleep(_RETRY_S)
+        return ""
+
+    def read_int(self) -> int:
+        """Read a number, in the unit of the file.
+
+        Raises:
+            SysfsError: The file cannot be read or holds no number (code 0).
+        """
+        text = self.read_text()
+        try:
+            return int(text)
+        except ValueError:
+            why = f"it holds {text[:40]!r}, not a number"
+            raise SysfsError("read", str(self.path), 0, why=why) from None
+
+    def write(self, value: int | str) -> None:
+        """Write a value with one pwrite.
+
+        Raises:
+            SysfsError: The kernel refused it.
+        """
+        files = self._files
+        if files.dry_run is not None:
+            self._pretend(str(value))
+            return
+        data = b"%d\n" % value if isinstance(value, int) else value.encode() + b"\n"
+        if self._fd < 0:
+            self._open("write")
+        if files.on_write is not None:
+            files.on_write(self.path, time.monotonic_ns())
+        try:
+            os.pwrite(self._fd, data, 0)
+        except OSError as exc:
+            self._reopen("write", exc)
+            try:
+                os.pwrite(self._fd, data, 0)
+            except OSError as again:
+                raise self.error("write", again) from again
+        if self._plain:
+            os.ftruncate(self._fd, len(data))
+
+    def check_writable(self) -> None:
+        """Open the file for writing without writing.
+
+        Raises:
+            SysfsError: It cannot be opened so.
+        """
+        if self._files.dry_run is None:
+            self._open("open")
+
+    def close(self) -> None:
+        """Close the descriptor; the next access opens it again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def error(self, op: str, exc: OSError) -> SysfsError:
+        """Translate an OSError of this file."""
+        code = exc.errno or 0
+        kind = SysfsBusyError if code in _BUSY else SysfsError
+        return kind(op, str(self.path), code, why=exc.strerror or "", hint=_HINTS.get(code, ""))
+
+    def _pread(self) -> bytes:
+        try:
+            return os.pread(self._fd, _PAGE, 0)
+        except OSError as exc:
+            self._reopen("read", exc)
+        try:
+            return os.pread(self._fd, _PAGE, 0)
+        except OSError as exc:
+            raise self.error("read", exc) from exc
+
+    def _reopen(self, op: str, exc: OSError) -> None:
+        """Open again after an error that a stale descriptor explains, else raise it."""
+        if exc.errno not in _REOPEN:
+            raise self.error(op, exc) from exc
+        self._open(op)
+
+    def _open(self, op: str) -> None:
+        self.close()
+        writing = self._writable and self._files.dry_run is None
+        try:
+            self._fd = os.open(self.path, os.O_RDWR if writing else os.O_RDONLY)
+            size = os.fstat(self._fd).st_size
+        except OSError as exc:
+            raise self.error(op, exc) from exc
+        # A file of a simulated board keeps the tail of a longer old value; a sysfs attribute
+        # (whose size reads as one page) or a debugfs one (0) has no tail.
+        self._plain = writing and 0 < size < _PAGE
+
+    def _pretend(self, text: str) -> None:
+        if self._files.dry_run is None:
+            raise BoardError("a dry write without a dry run", where=str(self.path))
+        self._files.dry_run(self.path, text)
+        for path in (self.path, *self.mirrors):
+            self._files.shadow[path] = text

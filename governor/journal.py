@@ -1,0 +1,268 @@
+"""The restore journal: how each clock was found, and what we last did to it.
+
+One small file per clock in a folder on tmpfs (``/run``). It is written whole, under another name,
+before the first write to the clock, and mapped from then on, so that recording a write is two
+stores to memory that outlive the process however it ends. It must never be made from our own
+pins: a clock that still has a file is restored before it is taken again.
+"""
+
+import json
+import logging
+import mmap
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from governor.boards.knob import FIELDS, Original, Role, Slot, codes
+from governor.boards.node import Files
+from governor.boards.restore import RestoreReport, restore_clock
+from governor.errors import JournalError
+
+_log = logging.getLogger(__name__)
+
+# 1: page of slots, then b"FLGVJRNL", length and CRC-32 of a JSON header, the header.
+FORMAT = 1
+SUFFIX = ".journal"
+_MAGIC = b"FLGVJRNL"
+_SLOTS_BYTES = 4096
+_PREFIX = len(_MAGIC) + 8
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class _Header(msgspec.Struct, forbid_unknown_fields=True):
+    format: int
+    boot_id: str
+    root: str
+    name: str
+    knobs: list[Original]
+
+
+class Entry:
+    """The journal of one clock.
+
+    Attributes:
+        name: Name of the clock.
+        path: File.
+        originals: How its knobs were found.
+        slots: What we last did to each.
+    """
+
+    def __init__(self, path: Path, header: _Header, page: mmap.mmap) -> None:
+        self.path = path
+        self.name = header.name
+        self.originals = tuple(header.knobs)
+        fields = memoryview(page).cast("Q")
+        self.slots: dict[Role, Slot] = {
+            original.role: Slot(fields[at * FIELDS : (at + 1) * FIELDS], codes(original))
+            for at, original in enumerate(self.originals)
+        }
+
+
+class Journal:
+    """The folder of journals of one board.
+
+    Args:
+        directory: Folder on tmpfs; made if missing.
+        root: Root of the board's files.
+
+    Attributes:
+        entries: Clocks that are not as they were found, by name.
+        notes: What was discarded or kept aside while opening.
+    """
+
+    def __init__(self, directory: Path, root: Path) -> None:
+        self.directory = directory
+        self.root = root.resolve()
+        self.entries: dict[str, Entry] = {}
+        self.notes: list[str] = []
+
+    @classmethod
+    def open(cls, directory: Path, root: Path) -> "Journal":
+        """Open a folder with whatever an earlier daemon left in it.
+
+        Files of an earlier boot are discarded (the kernel forgot our writes too); unreadable ones
+        are kept aside under another name and noted.
+
+        Raises:
+            JournalError: The folder cannot be made or read.
+        """
+        journal = cls(directory, root)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            paths = sorted(directory.glob(f"*{SUFFIX}"))
+        except OSError as exc:
+            raise _cannot("open", directory, exc) from exc
+        for path in paths:
+            journal._load(path)
+        return journal
+
+    @classmethod
+    def create(cls, directory: Path, root: Path) -> "Journal":
+        """Open a folder that must hold no unfinished business.
+
+        Raises:
+            JournalError: An earlier daemon left clocks unrestored, or the folder cannot be used.
+        """
+        journal = cls.open(directory, root)
+        if journal.entries:
+            raise JournalError(
+                "it still holds unrestored clocks",
+                where=str(directory),
+                why=", ".join(journal.entries),
+                hint="run flamegov restore",
+            )
+        return journal
+
+    def add(self, name: str, originals: tuple[Original, ...]) -> Mapping[Role, Slot]:
+        """Keep how a clock was found; to be called before the first write to it.
+
+        Args:
+            name: Name of the clock.
+            originals: How its knobs were found.
+
+        Returns:
+            The slot of each knob.
+
+        Raises:
+            JournalError: The clock is not restored yet, or the file cannot be written.
+        """
+        if name in self.entries:
+            raise JournalError(
+                "it is not restored yet",
+                where=str(self.entries[name].path),
+                hint="run flamegov restore",
+            )
+        header = _Header(FORMAT, boot_id(), str(self.root), name, list(originals))
+        path = self.directory / f"{name}{SUFFIX}"
+        try:
+            page = self._write(path, header)
+        except OSError as exc:
+            raise _cannot("write", path, exc) from exc
+        self.entries[name] = Entry(path, header, page)
+        return self.entries[name].slots
+
+    def restore(self, *, only: str | None = None) -> RestoreReport:
+        """Put clocks back as they were found and forget those that are.
+
+        Args:
+            only: Name of the one clock to restore; all by default.
+
+        Returns:
+            What was restored, kept and left; failures are collected, not raised.
+        """
+        files = Files(self.root)
+        report = RestoreReport(notes=tuple(self.notes))
+        self.notes.clear()
+        for entry in [e for e in self.entries.values() if only in (None, e.name)]:
+            one = restore_clock(files, entry.originals, entry.slots)
+            report += one
+            if one.complete:
+                self.discard(entry.name)
+        return report
+
+    def discard(self, name: str | None = None) -> None:
+        """Forget a clock, or all, without restoring.
+
+        Raises:
+            JournalError: The file cannot be removed.
+        """
+        for entry in [e for e in self.entries.values() if name in (None, e.name)]:
+            try:
+                entry.path.unlink(missing_ok=True)
+            except OSError as exc:
+                raise _cannot("remove", entry.path, exc) from exc
+            del self.entries[entry.name]
+
+    def _write(self, path: Path, header: _Header) -> mmap.mmap:
+        body = msgspec.json.encode(header)
+        fresh = path.with_suffix(".new")
+        prefix = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(fd, bytes(_SLOTS_BYTES) + _MAGIC + prefix + body)
+            page = mmap.mmap(fd, _SLOTS_BYTES)
+        finally:
+            os.close(fd)
+        for slot in Entry(path, header, page).slots.values():
+            slot.clear()
+        fresh.replace(path)  # only now, complete, does it count
+        return page
+
+    def _load(self, path: Path) -> None:
+        try:
+            header, page = _read(path)
+        except (OSError, ValueError, msgspec.MsgspecError) as exc:
+            aside = path.with_suffix(".corrupt")
+            path.replace(aside)
+            self._note(f"{path}: unreadable ({exc}); kept aside as {aside.name}")
+            return
+        if header.boot_id != boot_id():
+            path.unlink()
+            self._note(f"{path}: from an earlier boot; discarded")
+        elif header.root != str(self.root):
+            self._note(f"{path}: for the board under {header.root}; left alone")
+        else:
+            self.entries[header.name] = Entry(path, header, page)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        _log.warning("%s", text)
+
+
+def restore_from(journal: Journal, root: Path) -> RestoreReport:
+    """Put all clocks of a journal back as they were found.
+
+    Args:
+        journal: An opened journal.
+        root: Root of the board's files.
+
+    Returns:
+        What was restored, kept and left; failures are collected, not raised.
+
+    Raises:
+        JournalError: The journal is of another root.
+    """
+    if journal.root != root.resolve():
+        raise JournalError(
+            "it belongs to another board", where=str(journal.directory), why=str(journal.root)
+        )
+    return journal.restore()
+
+
+def boot_id() -> str:
+    """Name of this boot; empty where the kernel does not tell."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""  # without one, files of all boots look alike: restoring is the safe reading
+
+
+def _read(path: Path) -> tuple[_Header, mmap.mmap]:
+    data = path.read_bytes()
+    head = data[_SLOTS_BYTES:]
+    if head[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("not a journal")
+    length = int.from_bytes(head[len(_MAGIC) : len(_MAGIC) + 4], "little")
+    crc = int.from_bytes(head[len(_MAGIC) + 4 : _PREFIX], "little")
+    body = head[_PREFIX : _PREFIX + length]
+    if len(body) != length or zlib.crc32(body) != crc:
+        raise ValueError("its header is damaged")
+    version: Any = json.loads(body).get("format")
+    if version != FORMAT:
+        raise ValueError(f"its format is {version}, this program reads {FORMAT}")
+    header = msgspec.json.decode(body, type=_Header)
+    with path.open("r+b") as file:
+        return header, mmap.mmap(file.fileno(), _SLOTS_BYTES)
+
+
+def _cannot(act: str, path: Path, exc: OSError) -> JournalError:
+    return JournalError(
+        f"cannot {act} the journal",
+        where=str(path),
+        why=exc.strerror or str(exc),
+        hint="set the state directory to a writable tmpfs folder",
+    )

@@ -1,0 +1,1 @@
+"""Sysfs trees for tests."""
