@@ -89,7 +89,7 @@ class ZmqTransport:
         with self._lock:
             if timeout_s > 0:
                 self._socket.poll(math.ceil(timeout_s * 1000), zmq.POLLIN)
-            elif not self._socket.get(zmq.EVENTS) & zmq.POLLIN:
+            elif not int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
                 return None
             try:
                 return self._socket.recv(zmq.NOBLOCK)

@@ -213,7 +213,9 @@ class Client:
         end_s = time.monotonic() + self._timeout_s
         while (left_s := end_s - time.monotonic()) > 0:
             raw = self._transport.recv(left_s)
-            answer = None if raw is None else self._take(raw)
+            if raw is None:
+                break
+            answer = self._take(raw)
             if answer is None or answer.id != request.id:
                 continue
             if isinstance(answer, Reply):

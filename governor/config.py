@@ -1,7 +1,7 @@
 """Configuration: one TOML file plus ``conf.d/*.toml``, strict, with a default for every key.
 
-Order, later wins: defaults, the file, ``conf.d`` beside it in name order. An unknown key is an error
-with the nearest match; a reload that fails leaves the old configuration in force.
+Order, later wins: defaults, the file, ``conf.d`` beside it in name order. An unknown key is an
+error with the nearest match; a reload that fails leaves the old configuration in force.
 """
 
 import difflib
@@ -180,7 +180,8 @@ def _files(path: Path | None) -> Iterator[Path]:
 
 def _parse(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        values: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        return values
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("cannot read", where=str(file), why=str(error)) from None
     except tomllib.TOMLDecodeError as error:

@@ -4,9 +4,11 @@ A policy is pure: no I/O, no clock, no logging, and the same answers under the s
 makes one instance per session (``scope = "session"``) or one for the board (``scope = "board"``).
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
+from estimators.errors import TableError
 from estimators.table import LatencyTable
 
 API_VERSION = 1
@@ -125,6 +127,9 @@ class Policy(Protocol):
     def observe(self, outcome: Outcome) -> None:
         """Learn from a finished job."""
 
+    def predict_us(self, job: Job, point: OperatingPoint, emc_hz: int) -> float:
+        """Predict a job's latency at any point, us, without margin; nan if unknown."""
+
     def tick(self, view: BoardView) -> Decision | None:
         """Choose from the board's state alone, every control period; None for no opinion."""
 
@@ -146,6 +151,13 @@ class BasePolicy:
 
     def observe(self, outcome: Outcome) -> None:
         """Ignore the outcome."""
+
+    def predict_us(self, job: Job, point: OperatingPoint, emc_hz: int) -> float:
+        """Read the table as it is."""
+        try:
+            return job.table.latency_at(*point, emc_hz=emc_hz, context=job.context)
+        except TableError:
+            return math.nan
 
     def tick(self, view: BoardView) -> Decision | None:
         """Have no opinion."""

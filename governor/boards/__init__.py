@@ -18,6 +18,7 @@ __all__ = [
     "BoardState",
     "ClockNode",
     "LostControlError",
+    "OnWrite",
     "RestoreReport",
     "discover",
 ]

@@ -1,0 +1,85 @@
+"""``flamegov config``: check, show and describe the configuration."""
+
+import argparse
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from governor.config import Config, Loaded, flatten, load_config, schema
+from policies.registry import load_policy
+
+HELP = "check, show or describe the configuration"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    verbs = parser.add_subparsers(dest="action", required=True)
+    for name, text in (
+        ("check", "read and validate; exit code 2 if anything is wrong"),
+        ("show", "print every key with its value, origin and meaning, as TOML"),
+        ("schema", "print the JSON schema"),
+    ):
+        verb = verbs.add_parser(name, help=text, description=text)
+        verb.add_argument("--config", type=Path, help="file to read instead of the default one")
+        verb.add_argument("--json", action="store_true", help="print JSON")
+        if name == "show":
+            verb.add_argument("--defaults", action="store_true", help="ignore all files")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it."""
+    if args.action == "schema":
+        print(json.dumps(schema(), indent=2))
+        return 0
+    if args.action == "show" and args.defaults:
+        loaded = Loaded(Config(), (), {}, "")
+    else:
+        loaded = load_config(args.config)
+        check_policies(loaded.config)
+    if args.action == "check":
+        files = list(loaded.files)
+        report = {"ok": True, "files": files, "digest": loaded.digest}
+        print(json.dumps(report) if args.json else f"ok: {', '.join(files) or 'defaults only'}")
+    elif args.json:
+        print(json.dumps(msgspec.to_builtins(loaded.config), indent=2))
+    else:
+        print(annotated(loaded), end="")
+    return 0
+
+
+def check_policies(config: Config) -> None:
+    """Make every policy that is named, so that wrong options show before the daemon runs.
+
+    Raises:
+        PolicyError: A policy is unknown or an option of it is wrong.
+    """
+    for name in {config.policy, *config.policies}:
+        load_policy(name, config.policies.get(name, {}))
+
+
+def annotated(loaded: Loaded) -> str:
+    """Write the configuration as TOML, with the meaning of each key above it."""
+    lines: list[str] = []
+    section = ""
+    for key, value, text in flatten(loaded.config):
+        head, _, name = key.rpartition(".")
+        if isinstance(value, dict):
+            continue
+        if head != section:
+            section = head
+            lines += ["", f"[{section}]"]
+        lines += textwrap.wrap(text, 90, initial_indent="# ", subsequent_indent="# ")
+        origin = loaded.origin.get(key)
+        lines.append(f"{name} = {_toml(value)}" + (f"  # from {origin}" if origin else ""))
+    for policy, options in loaded.config.policies.items():
+        lines += ["", f"[policies.{policy}]"]
+        lines += [f"{name} = {_toml(value)}" for name, value in options.items()]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _toml(value: Any) -> str:
+    # JSON's strings, numbers and booleans are TOML's.
+    return json.dumps(value)

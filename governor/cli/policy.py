@@ -1,0 +1,61 @@
+"""``flamegov policy``: list the policies, show one, or swap the one in force."""
+
+import argparse
+import json
+from typing import Any
+
+from governor.cli.link import add_address, ask
+from governor.errors import UsageError
+from governor.messages import Policy
+
+HELP = "list, show or swap the policy"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    verbs = parser.add_subparsers(dest="action", required=True)
+    verbs.add_parser("list", help="list what is installed")
+    show = verbs.add_parser("show", help="show one with its options (default: the one in force)")
+    show.add_argument("name", nargs="?")
+    swap = verbs.add_parser("set", help="swap the policy of the running daemon")
+    swap.add_argument("name")
+    swap.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="set an option"
+    )
+    for verb in verbs.choices.values():
+        add_address(verb, admin=True)
+        verb.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the daemon and print."""
+    options = dict(_option(text) for text in getattr(args, "option", []))
+    request = Policy(
+        v=1, id=1, action=args.action, name=getattr(args, "name", None), options=options
+    )
+    body = ask(args, request)
+    print(json.dumps(body, indent=2) if args.json else _text(args.action, body))
+    return 0
+
+
+def _option(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"'{text}' is no option", hint="write --option KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def _text(action: str, body: dict[str, Any]) -> str:
+    if action == "list":
+        return "\n".join(
+            f"{'*' if name == body['in_force'] else ' '} {name:<12} {text}"
+            for name, text in body["policies"].items()
+        )
+    lines = [f"{body['name']}: {body['help']}"]
+    for option in body["options"]:
+        unit = f" {option['unit']}" if option["unit"] else ""
+        lines.append(f"  {option['name']} = {option['value']}{unit}  {option['help']}")
+    return "\n".join(lines)

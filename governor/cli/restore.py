@@ -1,0 +1,37 @@
+"""``flamegov restore``: put back what a daemon left behind."""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from governor.config import load_config
+from governor.daemon import restore_leftovers
+from governor.lock import locked
+
+HELP = "put back the clocks that a killed daemon left pinned"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--config", type=Path, help="file to read instead of the default one")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Restore; exit code 4 if something is left."""
+    config = load_config(args.config).config
+    with locked(Path(config.state_dir)):
+        report = restore_leftovers(config)
+    if args.json:
+        print(json.dumps(dataclasses.asdict(report)))
+    else:
+        print(_text(report.restored, report.kept, report.left))
+    return 0 if report.complete else 4
+
+
+def _text(restored: tuple[str, ...], kept: tuple[str, ...], left: tuple[str, ...]) -> str:
+    lines = [f"restored  {line}" for line in restored]
+    lines += [f"kept      {line} (another writer owns it now)" for line in kept]
+    lines += [f"left      {line}" for line in left]
+    return "\n".join(lines) or "nothing to restore"

@@ -1,0 +1,254 @@
+"""The daemon, put together: lock, leftovers, tables, policy, board, threads, sockets, loop.
+
+Order matters. The lock comes before anything is touched; what an earlier run left pinned is put
+back before the board is looked at, so that our own pins are never taken for the operator's.
+"""
+
+import contextlib
+import gc
+import logging
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import zmq
+
+from estimators.errors import FlamegovError, TableError
+from estimators.table import LatencyTable
+from estimators.tablestore import TableKey, TableStore
+from governor.actuator import Actuator, log_report
+from governor.admin import Admin
+from governor.boards import Board, BoardOptions, OnWrite, RestoreReport
+from governor.config import Config, Loaded
+from governor.controller import Controller
+from governor.errors import BoardError
+from governor.journal import Journal, restore_from
+from governor.lock import bind, locked
+from governor.notify import notify
+from governor.server import Server
+from policies.registry import load_policy
+
+log = logging.getLogger(__name__)
+
+HINTS_MODE = 0o660
+EXIT_STUCK = 4
+TRACE_WRITES = 8192
+
+
+def open_board(config: Config, *, dry_run: bool, on_write: OnWrite | None = None) -> Board:
+    """Find the board through the entry points ``flamegov.boards``.
+
+    Raises:
+        BoardError: No such driver, or no board there.
+    """
+    wanted = config.board
+    found = {point.name: point for point in entry_points(group="flamegov.boards")}
+    if wanted.driver not in found:
+        raise BoardError(
+            f"no board driver '{wanted.driver}'", hint=f"installed: {', '.join(sorted(found))}"
+        )
+    options = BoardOptions(gpu_mode=wanted.gpu_mode, lower_min=config.limits.lower_min)
+    say = _log_write if dry_run else None
+    make = found[wanted.driver].load()
+    board: Board = make(Path(wanted.root), options=options, dry_run=say, on_write=on_write)
+    return board
+
+
+def _log_write(path: Path, text: str) -> None:
+    log.info("dry run: would write %s to %s", text, path)
+
+
+def restore_leftovers(config: Config) -> RestoreReport:
+    """Put back what an earlier run left behind; the lock must be held.
+
+    Raises:
+        JournalError: The journal cannot be used.
+    """
+    root = Path(config.board.root)
+    report = restore_from(Journal.open(Path(config.state_dir), root), root)
+    log_report(report)
+    return report
+
+
+class Daemon:
+    """All parts of a running daemon.
+
+    Args:
+        load: Reads the configuration; called again on reload.
+        dry_run: Writes are logged, not made.
+
+    Raises:
+        FlamegovError: Anything that a daemon cannot start without is missing or wrong.
+    """
+
+    def __init__(self, load: Callable[[], Loaded], *, dry_run: bool) -> None:
+        self.loaded, self._load, self.dry_run = load(), load, dry_run
+        loaded = self.loaded
+        self.started_ns = time.monotonic_ns()
+        self.policy_name = loaded.config.policy
+        self._options: dict[str, dict[str, Any]] = {}
+        factory = load_policy(self.policy_name, self.options_of(self.policy_name))
+        self.trace: deque[tuple[int, str, int]] = deque(maxlen=TRACE_WRITES)
+        self.board = open_board(loaded.config, dry_run=dry_run, on_write=self._note_write)
+        self.tables = self._read_tables(loaded.config)
+        self.actuator = Actuator(
+            self.board,
+            None if dry_run else Journal.open(Path(loaded.config.state_dir), self._root),
+            poll_ms=loaded.config.board.poll_ms,
+        )
+        self.controller = Controller(loaded.config, self.actuator, self.tables, factory)
+        self.admin = Admin(self)
+        self.clean = True
+
+    @property
+    def config(self) -> Config:
+        """Configuration in force."""
+        return self.loaded.config
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.config.board.root)
+
+    def options_of(self, name: str) -> dict[str, Any]:
+        """Tell the options of a policy: as swapped at run time, else as configured."""
+        return self._options.get(name) or dict(self.config.policies.get(name, {}))
+
+    def serve(self) -> None:
+        """Bind, run the loop, give the board back; ``clean`` tells whether that went well.
+
+        Raises:
+            ConfigError: A socket cannot be bound.
+        """
+        sockets, limit = self.config.sockets, self.config.limits.message_bytes
+        with zmq.Context(io_threads=1) as context, contextlib.ExitStack() as stack:
+            hints = bind(
+                context, sockets.hints, max_bytes=limit, group=sockets.group, mode=HINTS_MODE
+            )
+            stack.callback(hints.close)
+            admin = bind(context, sockets.admin, max_bytes=limit)
+            stack.callback(admin.close)
+            self.server = Server(
+                hints,
+                admin,
+                self.controller,
+                self.actuator,
+                answer=self.admin,
+                on_signal=self._on_signal,
+            )
+            self.actuator.start()
+            try:
+                notify(READY=1, STATUS=f"policy {self.policy_name}, {len(self.tables)} tables")
+                self.server.run()
+            finally:
+                notify(STOPPING=1)
+                self.clean = self.actuator.close(restore=self.config.restore_on_exit)
+
+    def errors(self) -> list[str]:
+        """List what is wrong, one line each; empty if all is well."""
+        lines = [*self.board.notes, *self.table_problems]
+        if self.actuator.error:
+            lines.append(self.actuator.error)
+        return lines + [writer.error for writer in self.actuator.writers if writer.error]
+
+    def use_policy(self, name: str, options: dict[str, Any]) -> None:
+        """Swap the policy without a gap in control.
+
+        Raises:
+            PolicyError: It is unknown, broken, or an option is wrong; the old one stays.
+        """
+        chosen = options or self.options_of(name)
+        self.controller.set_policy(load_policy(name, chosen))
+        self.policy_name = name
+        self._options[name] = chosen
+        log.info("policy %s is in force", name)
+
+    def reload(self) -> dict[str, Any]:
+        """Read configuration and tables again; on any error the old ones stay.
+
+        Raises:
+            FlamegovError: What is wrong with the new ones.
+        """
+        loaded = self._load()
+        factory = load_policy(
+            loaded.config.policy, loaded.config.policies.get(loaded.config.policy)
+        )
+        self.tables = self._read_tables(loaded.config)
+        restart = [
+            key
+            for key in ("sockets", "board", "state_dir")
+            if getattr(loaded.config, key) != getattr(self.config, key)
+        ]
+        self.loaded = loaded
+        self._options.clear()
+        self.policy_name = loaded.config.policy
+        self.controller.reconfigure(loaded.config, self.tables, factory)
+        log.info("configuration %s is in force", loaded.digest)
+        return {"digest": loaded.digest, "needs_restart": restart, "errors": self.errors()}
+
+    def _read_tables(self, config: Config) -> dict[TableKey, LatencyTable]:
+        """Read the tables; those that are unsound or of another board are told and left out."""
+        store, identity = TableStore.load(config.tables.dir), self.board.identity
+        problems = [str(problem) for problem in store.problems]
+        tables: dict[TableKey, LatencyTable] = {}
+        for key, table in store.tables.items():
+            try:
+                table.check_board(
+                    online_cpus=identity.online_cpus,
+                    gpu_tpc_mask=identity.tpc_mask,
+                    force=config.tables.force,
+                )
+                tables[key] = table
+            except TableError as error:
+                problems.append(str(error))
+        for line in problems:
+            log.warning("%s", line)
+        self.table_problems = problems
+        return tables
+
+    def _note_write(self, path: Path, moment_ns: int) -> None:
+        self.trace.append((moment_ns, path.name, 0))
+
+    def _on_signal(self, number: int) -> bool:
+        if number != signal.SIGHUP:
+            return False
+        try:
+            self.reload()
+        except FlamegovError as error:
+            log.error("old configuration kept: %s", error)
+        return True
+
+
+def run_daemon(load: Callable[[], Loaded], *, dry_run: bool) -> int:
+    """Run until SIGTERM or SIGINT.
+
+    Args:
+        load: Reads the configuration; called again on reload.
+        dry_run: Writes are logged, not made.
+
+    Returns:
+        Exit code: 0, or 4 when the board could not be given back in full.
+
+    Raises:
+        FlamegovError: The daemon cannot start.
+    """
+    config = load().config
+    # Without a handler of their own these would end the process before the board is given back.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _wake_only)
+    with locked(Path(config.state_dir)):
+        if not dry_run:
+            restore_leftovers(config)
+        daemon = Daemon(load, dry_run=dry_run)
+        gc.collect()
+        gc.freeze()
+        daemon.serve()
+    return 0 if daemon.clean else EXIT_STUCK
+
+
+def _wake_only(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the number arrives at the loop through the wake-up descriptor."""

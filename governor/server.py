@@ -1,0 +1,261 @@
+"""The daemon's one loop: two ZeroMQ sockets, the actuator's news, signals and a timer.
+
+libzmq's descriptor is edge-triggered: it tells once that something happened, so EVENTS is read
+again before every wait, and after every send. Each drain is bounded; nothing here blocks.
+"""
+
+import logging
+import os
+import select
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from governor.actuator import Actuator
+from governor.controller import Controller
+from governor.messages import (
+    AnyRequest,
+    Begin,
+    Close,
+    End,
+    MessageError,
+    Open,
+    Ping,
+    Update,
+    decode_request,
+    encode_error,
+    encode_reply,
+)
+from governor.sessions import RefusedError, Session
+
+log = logging.getLogger(__name__)
+
+DRAIN = 64
+"""Requests taken from one socket before the other gets its turn."""
+
+TIMER_S = 0.1
+
+_READABLE = int(zmq.POLLIN)
+
+
+class Answerer(Protocol):
+    """Answers what is not about sessions: status, query and the admin operations."""
+
+    def __call__(self, request: AnyRequest) -> dict[str, Any]:
+        """Do it.
+
+        Raises:
+            RefusedError: It cannot be done.
+        """
+
+
+class Server:
+    """Feeds requests to the controller until told to stop.
+
+    Args:
+        hints: ROUTER socket of the applications, bound.
+        admin: ROUTER socket of root, bound.
+        controller: Decides.
+        actuator: Writes.
+        answer: Handles everything that is not about sessions.
+        on_signal: Called with each signal number received; returns False to stop the loop.
+
+    Attributes:
+        counters: Requests by operation, refusals by code, connections closed.
+    """
+
+    def __init__(
+        self,
+        hints: "zmq.Socket[bytes]",
+        admin: "zmq.Socket[bytes]",
+        controller: Controller,
+        actuator: Actuator,
+        *,
+        answer: Answerer,
+        on_signal: Callable[[int], bool],
+    ) -> None:
+        self.hints, self.admin = hints, admin
+        self.controller, self.actuator = controller, actuator
+        self.answer, self._on_signal = answer, on_signal
+        self.counters: Counter[str] = Counter()
+        self._running = True
+        self._signals_fd = -1
+        self._monitor = hints.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_ACCEPTED)
+        self._handlers: dict[type, Callable[[bytes, Any, int], Session]] = {
+            Begin: controller.begin,
+            End: controller.end,
+            Update: controller.update,
+            Close: controller.close,
+        }
+
+    def run(self) -> None:
+        """Serve until a signal handler says stop."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._signals_fd = reader
+        old = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        poller = select.poll()
+        for fd in (self.hints.FD, self.admin.FD, self.actuator.wake_fd, reader):
+            poller.register(fd, select.POLLIN)
+        try:
+            self._loop(poller)
+        finally:
+            signal.set_wakeup_fd(old)
+            os.close(reader)
+            os.close(writer)
+            self.hints.disable_monitor()
+
+    def _loop(self, poller: "select.poll") -> None:
+        next_timer = time.monotonic() + TIMER_S
+        while self._running:
+            ready: list[tuple[int, int]] = []
+            if not (self._pending(self.hints) or self._pending(self.admin)):
+                wait_s = max(0.0, next_timer - time.monotonic())
+                ready = poller.poll(wait_s * 1000)
+            self._drain(self.hints, admin=False)
+            self._drain(self.admin, admin=True)
+            for fd, _ in ready:
+                if fd == self.actuator.wake_fd:
+                    self.actuator.take_news()
+                    self.controller.state_changed()
+                elif fd == self._signals_fd:
+                    self._take_signals()
+            if time.monotonic() >= next_timer:
+                next_timer = time.monotonic() + TIMER_S
+                self.controller.timer(time.monotonic_ns())
+                self._count_connections()
+
+    @staticmethod
+    def _pending(socket: "zmq.Socket[bytes]") -> bool:
+        return bool(int(socket.get(zmq.EVENTS)) & _READABLE)
+
+    def _take_signals(self) -> None:
+        for number in os.read(self._signals_fd, 64):
+            self._running = self._on_signal(number) and self._running
+
+    def _count_connections(self) -> None:
+        while int(self._monitor.get(zmq.EVENTS)) & _READABLE:
+            event = recv_monitor_message(self._monitor)["event"]
+            closed = event == zmq.EVENT_DISCONNECTED
+            self.counters["connections_closed" if closed else "connections_opened"] += 1
+
+    # ---- one request -----------------------------------------------------------------------
+
+    def _drain(self, socket: "zmq.Socket[bytes]", *, admin: bool) -> None:
+        peers = self.controller.sessions.peers
+        for _ in range(DRAIN):
+            try:
+                identity = socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if identity in peers:
+                raw, address = socket.recv(zmq.NOBLOCK), ""
+            else:
+                # Only a frame object tells who is at the other end, and it costs more.
+                frame = socket.recv(zmq.NOBLOCK, copy=False)
+                raw, address = frame.bytes, _address(frame)
+            if socket.get(zmq.RCVMORE):
+                self._skip_frames(socket)
+            else:
+                self._serve(socket, identity, raw, address, admin=admin)
+
+    def _skip_frames(self, socket: "zmq.Socket[bytes]") -> None:
+        self.counters["bad_frames"] += 1
+        while socket.get(zmq.RCVMORE):
+            socket.recv(zmq.NOBLOCK)
+
+    def _serve(
+        self,
+        socket: "zmq.Socket[bytes]",
+        identity: bytes,
+        raw: bytes,
+        address: str,
+        *,
+        admin: bool,
+    ) -> None:
+        try:
+            request = decode_request(raw, admin=admin)
+            self.counters[type(request).__name__.lower()] += 1
+            self._handle(socket, identity, request, address)
+        except MessageError as error:
+            self._refuse(socket, identity, error)
+        except RefusedError as error:
+            self._refuse(
+                socket,
+                identity,
+                MessageError(
+                    error.code,
+                    error.field,
+                    error.reason,
+                    request.id,
+                    session=getattr(request, "session", None),
+                    job=getattr(request, "job", None),
+                ),
+            )
+
+    def _handle(
+        self, socket: "zmq.Socket[bytes]", identity: bytes, request: AnyRequest, address: str
+    ) -> None:
+        now_ns = time.monotonic_ns()
+        controller = self.controller
+        if isinstance(request, Begin | End | Update | Close):
+            session = self._handlers[type(request)](identity, request, now_ns)
+            if request.ack:
+                self._reply(socket, identity, request, _told(session), request.session)
+        elif isinstance(request, Open):
+            session = controller.open(identity, request, address, now_ns)
+            self._reply(socket, identity, request, _told(session), request.session)
+        else:
+            controller.sessions.touch(identity, now_ns)
+            body = {} if isinstance(request, Ping) else self.answer(request)
+            self._reply(socket, identity, request, body)
+
+    def _reply(
+        self,
+        socket: "zmq.Socket[bytes]",
+        identity: bytes,
+        request: AnyRequest,
+        body: dict[str, Any],
+        session: int | None = None,
+    ) -> None:
+        self._send(socket, identity, encode_reply(request.id, body, session=session))
+
+    def _refuse(self, socket: "zmq.Socket[bytes]", identity: bytes, error: MessageError) -> None:
+        self.counters[f"refused_{error.code.value}"] += 1
+        self._send(socket, identity, encode_error(error))
+
+    def _send(self, socket: "zmq.Socket[bytes]", identity: bytes, raw: bytes) -> None:
+        try:
+            socket.send(identity, zmq.SNDMORE | zmq.NOBLOCK)
+            socket.send(raw, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            # A peer that does not read, or is gone: its loss, not the others'.
+            self.counters["answers_dropped"] += 1
+            log.debug("answer dropped: %s", error)
+
+
+def _address(frame: zmq.Frame) -> str:
+    """Tell the credentials of the peer, ``uid:gid:pid`` on ipc; empty if libzmq does not say."""
+    try:
+        return str(frame.get("Peer-Address")).lstrip(":")
+    except zmq.ZMQError:
+        return ""
+
+
+def _told(session: Session) -> dict[str, Any]:
+    """What an application learns about its session."""
+    decision = session.decision
+    if decision is None:
+        return {}
+    cpu_hz, gpu_hz = decision.point or (0, 0)
+    return {
+        "cpu_hz": cpu_hz,
+        "gpu_hz": gpu_hz,
+        "predicted_us": decision.predicted_us,
+        "feasible": decision.feasible,
+        "reason": decision.reason,
+    }

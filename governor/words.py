@@ -1,0 +1,15 @@
+"""Words for people: near misses and numbers with units."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Phrase the nearest known word as a question; empty if none is near."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def mhz(hz: int) -> str:
+    """Write a clock in MHz."""
+    return f"{hz / 1e6:.0f} MHz" if hz else "-"
