@@ -139,8 +139,10 @@ class LatencyTable:
         for name in _REQUIRED:
             if name not in arrays:
                 raise _bad(str(path), name, "missing from the file")
-        header = _decode_header(str(path), arrays.pop("header"))
-        return cls(header, source=str(path), **arrays)
+        text = arrays.pop("header")
+        if text.dtype.kind != "U" or text.ndim != 0:
+            raise _bad(str(path), "header", "must be one text of JSON")
+        return cls(decode_header(str(path), str(text)), source=str(path), **arrays)
 
     def save(self, path: str | Path) -> None:
         """Write the table as ``.npz``, replacing what was there in one step.
@@ -215,7 +217,7 @@ class LatencyTable:
 
     def _clock_index(self, name: str, clock_hz: int) -> int:
         axis = self._lists[name]
-        if axis == [0]:
+        if clock_hz == 0 or axis == [0]:
             return 0
         index = bisect_left(axis, clock_hz)
         if index == len(axis) or axis[index] != clock_hz:
@@ -225,8 +227,8 @@ class LatencyTable:
     def latency_at(self, cpu_hz: int, gpu_hz: int, *, emc_hz: int = 0, context: int = 0) -> float:
         """Look up the latency at one operating point, us.
 
-        Clocks must be on the axes; see :meth:`emc_index` and :meth:`context_weight` for what
-        happens to the others.
+        Clocks must be on the axes, but 0 (a domain that the board lacks) reads the lowest; see
+        :meth:`emc_index` and :meth:`context_weight` for what happens between the others.
 
         Raises:
             TableError: The table has no such CPU or GPU clock.
@@ -357,11 +359,14 @@ def _levels(source: str, values: Any) -> NDArray[np.float64]:
     return result
 
 
-def _decode_header(source: str, array: NDArray[Any]) -> TableHeader:
-    if array.dtype.kind != "U" or array.ndim != 0:
-        raise _bad(source, "header", "must be one text of JSON")
+def decode_header(source: str, text: str | bytes) -> TableHeader:
+    """Read a header from JSON; ``source`` is for messages.
+
+    Raises:
+        TableError: It is not JSON, a field has the wrong type, or the format is a newer one.
+    """
     try:
-        raw = msgspec.json.decode(str(array), type=dict[str, Any])
+        raw = msgspec.json.decode(text, type=dict[str, Any])
         _check_version(source, raw.get("format_version"))
         return msgspec.convert(raw, TableHeader)
     except (msgspec.MsgspecError, UnicodeError) as exc:

@@ -214,10 +214,7 @@ class FlamePolicy(BasePolicy):
 
     @staticmethod
     def _raw_us(job: Job, point: OperatingPoint, emc_hz: int) -> float:
-        table = job.table
-        cpu_hz = point.cpu_hz or int(table.cpu_hz[0])
-        gpu_hz = point.gpu_hz or int(table.gpu_hz[0])
         try:
-            return table.latency_at(cpu_hz, gpu_hz, emc_hz=emc_hz, context=job.context)
+            return job.table.latency_at(*point, emc_hz=emc_hz, context=job.context)
         except TableError:  # a clock that somebody else set: nothing is known of it
             return math.nan
