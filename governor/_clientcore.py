@@ -259,9 +259,11 @@ class Core:
         return structs.replace(session.spec, id=session.open_id)
 
     def forget(self, session: SessionCore) -> Close | None:
-        """Take a session off the books; None if it already was."""
-        number = session.spec.session
-        return Close(v=1, session=number) if self.sessions.pop(number, None) else None
+        """Take a session off the books; None if there is nothing to close at the daemon."""
+        known = self.sessions.pop(session.spec.session, None) is not None
+        if not known or session.open_id == 0 or session.refused:
+            return None
+        return Close(v=1, session=session.spec.session)
 
     def post(self, request: AnyRequest) -> bool:
         """Send a request; False if it was dropped.

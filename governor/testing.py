@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from governor.messages import (
     AdminRequest,
     AnyRequest,
+    Code,
     MessageError,
     Open,
     Ping,
@@ -43,15 +44,25 @@ def wants_answer(request: AnyRequest) -> bool:
     return always or getattr(request, "ack", False)
 
 
+def _read(frame: bytes) -> AnyRequest:
+    """Read a request as either socket would."""
+    try:
+        return decode_request(frame)
+    except MessageError as error:
+        if error.code != Code.DENIED:
+            raise
+        return decode_request(frame, admin=True)
+
+
 class MockTransport:
     """Records what a client sends and answers as told; for ``connect(transport=...)``.
 
     Args:
         handler: Makes the answers; default an empty reply to whatever wants one. Refusals go out
-            for one-way messages too, as the daemon's do.
+            for one-way messages too, as the daemon's do, and for what breaks a bound.
 
     Attributes:
-        sent: Requests that the daemon would have received, in order.
+        sent: Requests that the daemon would have taken, in order.
         answers: Frames that the client has not read yet; a test may add to them.
         up: Whether the daemon is there; set it to False to take it away.
         closed: Whether the client has closed.
@@ -68,13 +79,13 @@ class MockTransport:
         """Take a frame; False while the daemon is away."""
         if not self.up:
             return False
-        # Only the admin socket takes admin operations; a mock stands for either.
         try:
-            request = decode_request(frame)
-        except MessageError:
-            request = decode_request(frame, admin=True)
-        self.sent.append(request)
-        self._answer(request)
+            request = _read(frame)
+        except MessageError as error:
+            self.answers.append(encode_error(error))
+        else:
+            self.sent.append(request)
+            self._answer(request)
         return True
 
     def recv(self, timeout_s: float) -> bytes | None:
