@@ -6,7 +6,7 @@ is learned online lives in a corrector beside it (``corrector.py``).
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -150,9 +150,8 @@ class LatencyTable:
         Raises:
             TableError: The file cannot be written.
         """
-        arrays: dict[str, NDArray[Any]] = {
-            "header": np.array(msgspec.json.encode(self.header).decode())
-        }
+        header = msgspec.json.encode(replace(self.header, format_version=FORMAT_VERSION))
+        arrays: dict[str, NDArray[Any]] = {"header": np.array(header.decode())}
         for name in sorted(_MEMBERS - {"header"}):
             array = getattr(self, name)
             if array is not None:
