@@ -1,7 +1,7 @@
 """Times of single kernels and launches on one board: a roofline per kernel.
 
-A kernel takes a fixed part plus the longest of arithmetic, traffic to memory and traffic through the L2
-cache. Memory speed depends on its own clock and, through the fabric, on the GPU's.
+A kernel takes a fixed part plus the longest of arithmetic, traffic to memory and traffic through
+the L2 cache. Memory speed depends on its own clock and, through the fabric, on the GPU's.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class KernelTimes(NamedTuple):
 
     Attributes:
         total_us: Duration, ``[..., K]``.
-        compute_us: Part limited by arithmetic, ``[..., K]``.
+        compute_us: Time the arithmetic takes at the rate of a large kernel, ``[..., K]``.
         dram_bytes: Bytes from and to memory, ``[..., K]``.
     """
 
@@ -94,7 +94,7 @@ class Chip:
     def kernels(
         self, workload: Workload, program: Program, gpu_hz: Array, emc_hz: int, context: Array
     ) -> KernelTimes:
-        """Time all kernels of a program.
+        """Time all kernels of a program; small outputs leave units idle.
 
         Args:
             workload: What the program was lowered from.
@@ -110,10 +110,14 @@ class Chip:
         f_mhz = np.asarray(gpu_hz, dtype=np.float64)[:, None] / 1e6
         flops, acts = powers.T @ program.flops, powers.T @ program.act_bytes
         out = powers[:2].T @ program.out
-        compute = flops[:, None, :] / (self._flops_per_clk(workload, program, out) * f_mhz)
+        full = flops[:, None, :] / (self._flops_per_clk(workload, program) * f_mhz)
+        filled = out / (out + self.gpu["cores"] * self.gpu["fill_elements_per_core"])
+        share = np.where(program.depthwise, self.gpu["depthwise_share"], filled)
+        compute = full / np.maximum(share, 1e-6)[:, None, :]
         moved = program.weight_bytes + acts
-        dram = program.weight_bytes + acts * (acts / (acts + self.gpu["l2_bytes"]))
-        memory = dram[:, None, :] / self.bandwidth(gpu_hz, emc_hz)[:, None]
+        dram = program.weight_bytes + acts * (acts / (acts + self.gpu["l2_keep_bytes"]))
+        stream = np.where(program.matvec, workload.engine.matvec_share, 1.0)
+        memory = dram[:, None, :] / (self.bandwidth(gpu_hz, emc_hz)[:, None] * stream)
         cache = moved[:, None, :] / (self.gpu["l2_bytes_per_clk"] * f_mhz)
         fixed = self.gpu["fixed_us"] + self.gpu["fixed_kcycles"] * 1e3 / f_mhz
         body = np.maximum(np.maximum(compute, memory), cache)
@@ -122,13 +126,11 @@ class Chip:
             resident = (moved < self.gpu["l2_bytes"])[:, None, :]
             top = (np.asarray(gpu_hz) == self.top_gpu_hz)[None, :, None]
             total = total * np.where(resident & top, 1.0 + self.inversion, 1.0)
-        return KernelTimes(total, np.where(compute >= memory, body, 0.0), dram[:, None, :])
+        return KernelTimes(total, np.minimum(full, total), dram[:, None, :])
 
-    def _flops_per_clk(self, workload: Workload, program: Program, out: Array) -> Array:
-        """Arithmetic per GPU clock, ``[X, 1, K]``: small outputs leave units idle."""
-        g = self.gpu
-        tensor = g["tensor_flops_per_clk"] * PRECISIONS[workload.precision].tensor_rate
-        peak = np.where(program.tensor, tensor, g["cuda_flops_per_clk"])
-        filled = out / (out + g["cores"] * g["fill_elements_per_core"])
-        rate: Array = peak * workload.engine.math_share * filled
-        return np.maximum(rate, 1.0)[:, None, :]
+    def _flops_per_clk(self, workload: Workload, program: Program) -> Array:
+        """Arithmetic per GPU clock of a kernel that fills the GPU, ``[K]``."""
+        tensor = self.gpu["tensor_flops_per_clk"] * PRECISIONS[workload.precision].tensor_rate
+        peak = np.where(program.tensor, tensor, self.gpu["cuda_flops_per_clk"])
+        rate: Array = peak * workload.engine.math_share
+        return rate

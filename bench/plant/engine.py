@@ -226,6 +226,7 @@ class Engine:
             gpu_busy_us=min(float(gpu_busy), float(latency)),
             gpu_compute_us=min(float(gpu_busy), float(latency)) * share,
             dram_bytes=float(kernels.dram_bytes.sum()),
+            helper_us=float(latency) * self.workload.engine.helper_cores,
         )
 
     def _governed_emc(self, gpu_hz: Array, emc_hz: int, context: int) -> int:

@@ -20,11 +20,15 @@ _LEAK_DOUBLING_C = 40.0
 _REFERENCE_C = 25.0
 
 
+def _floats(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
 class Duty(NamedTuple):
     """Mean activity over a period; each a number or an array.
 
     Attributes:
-        cpu: Busy share of the launching core.
+        cpu: Busy cores, a mean.
         gpu: Share of time that kernels run.
         compute: Share of time that arithmetic limits them.
         bytes_per_us: Memory traffic.
@@ -47,8 +51,9 @@ def duty_of(activity: Activity | None, period_us: ArrayLike) -> Duty:
         zero = np.zeros(())
         return Duty(zero, zero, zero, zero)
     span = np.maximum(np.asarray(period_us, dtype=np.float64), activity.latency_us)
-    cpu, gpu, compute, traffic = (np.asarray(x) / span for x in activity[1:])
-    return Duty(np.minimum(cpu, 1.0), np.minimum(gpu, 1.0), np.minimum(compute, 1.0), traffic)
+    cores = _floats(activity.cpu_busy_us) + activity.helper_us
+    busy = (cores, activity.gpu_busy_us, activity.gpu_compute_us, activity.dram_bytes)
+    return Duty(*(_floats(part) / span for part in busy))
 
 
 class PowerModel:
@@ -70,7 +75,7 @@ class PowerModel:
     def volts(self, domain: str, hz: ArrayLike) -> Array:
         """Supply voltage of ``"cpu"`` or ``"gpu"`` at a clock, V."""
         table = self._p[domain]
-        return np.interp(hz, table["volt_hz"], np.asarray(table["volt_mv"]) / 1e3)
+        return np.interp(_floats(hz), table["volt_hz"], np.asarray(table["volt_mv"]) / 1e3)
 
     def rails(
         self,
@@ -113,14 +118,12 @@ class PowerModel:
             "soc": self._soc(emc_hz, duty),
         }
         for name, power in parts.items():
-            watts[self._p[name]["rail"]] = watts[self._p[name]["rail"]] + power
+            if self._p[name]["rail"] != self._p["system"]["rail"]:
+                watts[self._p[name]["rail"]] = watts[self._p[name]["rail"]] + power
         system = self._p["system"]
         chip = parts["cpu"] + parts["gpu"] + parts["soc"]
-        base = system["idle_w"] + system["loss"] * chip + system["feeds_memory"] * parts["memory"]
-        watts[system["rail"]] = watts[system["rail"]] + base
-        if self._total:
-            others = parts["cpu"] + parts["gpu"] + parts["soc"]
-            watts[self._total] = watts[self._total] + others
+        base = system["idle_w"] + parts["memory"] + system["loss"] * chip
+        watts[system["rail"]] = base + (chip if self._total else 0.0)
         shape = np.broadcast_shapes(*(np.shape(value) for value in watts.values()))
         return {label: np.broadcast_to(value, shape) * 1e3 for label, value in watts.items()}
 
@@ -134,26 +137,26 @@ class PowerModel:
 
     def _cpu(self, hz: ArrayLike, duty: Duty, leak: Array) -> Array:
         c, volts = self._p["cpu"], self.volts("cpu", hz)
-        swing = np.asarray(hz) / 1e9 * volts**2
-        cores = duty.cpu * (1.0 + c["other_cores"])
-        power: Array = swing * (c["core_w"] * cores + c["idle_w"] * len(self.board.cpus))
+        swing = _floats(hz) / 1e9 * volts**2
+        power: Array = swing * (c["core_w"] * duty.cpu + c["idle_w"] * len(self.board.cpus))
         return power + c["leak_w"] * volts * leak
 
     def _gpu(self, hz: ArrayLike, duty: Duty, leak: Array) -> Array:
         g, volts = self._p["gpu"], self.volts("gpu", hz)
-        swing = np.asarray(hz) / 1e9 * volts**2
+        swing = _floats(hz) / 1e9 * volts**2
         active = g["busy_w"] * duty.gpu + g["compute_w"] * duty.compute
-        power: Array = swing * (active + g["idle_w"]) + g["leak_w"] * volts * leak
+        moved = g["nj_per_byte"] * volts**2 * duty.bytes_per_us / 1e3
+        power: Array = swing * (active + g["idle_w"]) + moved + g["leak_w"] * volts * leak
         return power
 
     def _memory(self, emc_hz: ArrayLike, duty: Duty) -> Array:
         m = self._p["memory"]
-        idle = np.interp(emc_hz, self.board.emc_hz, m["idle_w"])
+        idle = np.interp(_floats(emc_hz), self.board.emc_hz, m["idle_w"])
         power: Array = idle + m["nj_per_byte"] * duty.bytes_per_us / 1e3
         return power
 
     def _soc(self, emc_hz: ArrayLike, duty: Duty) -> Array:
         s = self._p["soc"]
-        clock = s["emc_w_per_ghz"] * np.asarray(emc_hz) / 1e9
-        power: Array = s["idle_w"] + clock + s["nj_per_byte"] * duty.bytes_per_us / 1e3
+        idle = np.interp(_floats(emc_hz), self.board.emc_hz, s["idle_w"])
+        power: Array = idle + s["nj_per_byte"] * duty.bytes_per_us / 1e3
         return power

@@ -19,8 +19,9 @@ class Activity(NamedTuple):
         latency_us: Start to end of the job.
         cpu_busy_us: Time the launching core was busy.
         gpu_busy_us: Time the GPU was executing kernels.
-        gpu_compute_us: Part of ``gpu_busy_us`` limited by arithmetic.
+        gpu_compute_us: Arithmetic done, as time at the full rate of the arithmetic units.
         dram_bytes: Bytes moved to and from memory.
+        helper_us: Core time of threads besides the launching one.
     """
 
     latency_us: float
@@ -28,6 +29,7 @@ class Activity(NamedTuple):
     gpu_busy_us: float
     gpu_compute_us: float
     dram_bytes: float
+    helper_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
