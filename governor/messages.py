@@ -33,7 +33,7 @@ DEFAULT_ADDRESS: Final = "ipc:///run/flamegov/hints.sock"
 DEFAULT_ADMIN_ADDRESS: Final = "ipc:///run/flamegov/admin.sock"
 """Where root reaches the daemon."""
 
-_MAX_REASON_CHARS: Final = 200
+_MAX_REASON_CHARS: Final = 500
 
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 SessionId = Annotated[int, Meta(ge=0, le=2**32 - 1)]

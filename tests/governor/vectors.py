@@ -1,4 +1,5 @@
-"""Golden byte vectors of the wire protocol; ``python -m tests.governor.vectors`` writes them.
+"""Golden byte vectors of the wire protocol; ``python -m tests.governor.vectors`` writes them
+into ``vectors.json`` and into the protocol's document.
 
 Each vector's fields stand in the order of the wire. They are a contract with clients in other
 languages: a change to an existing one is a change of the protocol's version.
@@ -11,6 +12,7 @@ from typing import Any
 import msgpack
 
 PATH = Path(__file__).with_name("vectors.json")
+DOCUMENT = Path(__file__).parents[2] / "governor" / "PROTOCOL.md"
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "open": {
@@ -148,5 +150,26 @@ def vectors() -> list[dict[str, Any]]:
     ]
 
 
+def section() -> str:
+    """Return the vectors as the section of the protocol's document."""
+    lines = ["", ""]
+    for vector in vectors():
+        fields = json.dumps(vector["fields"], ensure_ascii=False)
+        digits = vector["hex"]
+        rows = [digits[at : at + 96] for at in range(0, len(digits), 96)]
+        head = f"**{vector['name']}** ({vector['socket']}): `{fields}`"
+        lines += [head, "", "```", *rows, "```", ""]
+    return "\n".join(lines)
+
+
+def split_document() -> tuple[str, str, str]:
+    """Return the protocol's document: before, within and after the section of vectors."""
+    before, start, rest = DOCUMENT.read_text(encoding="utf-8").partition("vectors -->")
+    within, end, after = rest.partition("<!-- end -->")
+    return before + start, within, end + after
+
+
 if __name__ == "__main__":
     PATH.write_text(json.dumps(vectors(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    head, _, tail = split_document()
+    DOCUMENT.write_text(head + section() + tail, encoding="utf-8")
