@@ -31,9 +31,9 @@ def draw(
 ) -> str:
     """Draw a grid as text that the stream can show.
 
-    A cell is its number and a shade of its logarithm; colours take the place of shades on a terminal that has
-    them, unless ``NO_COLOR`` is set. If the line is too short, columns between both ends are left
-    out and the text says so.
+    A cell is its number and a shade of its logarithm; colours take the place of shades on a
+    terminal that has them, unless ``NO_COLOR`` is set. If the line is too short, columns between
+    both ends are left out and the text says so.
 
     Args:
         values: Positive numbers, ``[rows, columns]``.
