@@ -162,6 +162,7 @@ class Journal:
             report += one
             if one.complete:
                 self.discard(entry.name)
+        files.close()
         return report
 
     def discard(self, name: str | None = None) -> None:

@@ -114,19 +114,32 @@ class Board:
     def close(self) -> None:
         """Close all descriptors; restores nothing."""
         for node in self.nodes:
-            node.close()
+            node.let_go()
+        self._files.close()
 
     def _take(self, node: ClockNode) -> bool:
         """Take one clock; False while it is offline."""
         try:
             if self._journal is not None and node.name in self._journal.entries:
                 # An earlier daemon's pins: they must not be taken for originals.
-                self._journal.restore(only=node.name)
+                report = self._journal.restore(only=node.name)
+                if not report.complete:
+                    _log.warning("%s is left out for now: %s", node.name, report.left[0])
+                    return False
             node.acquire(self._journal)
         except SysfsBusyError as exc:
             _log.warning("%s is left out for now: %s", node.name, exc)
             return False
         return True
+
+    def _try_take(self, node: ClockNode) -> None:
+        """Take a clock that came late; a refusal is told once."""
+        try:
+            self._take(node)
+        except FlamegovError as exc:
+            if self._refused.get(node.directory) != str(exc):
+                _log.warning("%s cannot be taken: %s", node.name, exc)
+            self._refused[node.directory] = str(exc)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -243,14 +256,11 @@ class Board:
     # -- finding --------------------------------------------------------------------------------
 
     def _find_new(self) -> list[BoardEvent]:
-        """Find clocks that appeared since the start, and take them if the board is held."""
+        """Find clocks that appeared since the start; while the board is held, take what is not."""
         fresh = self._look_for_clocks()
-        for node in fresh:
-            if self._holding:
-                try:
-                    self._take(node)
-                except FlamegovError as exc:
-                    _log.warning("%s cannot be taken: %s", node.name, exc)
+        for node in self.nodes:
+            if self._holding and not node.acquired:
+                self._try_take(node)
         if fresh:
             self._notes()
         return [BoardEvent("appeared", node.name, f"{node.name} appeared") for node in fresh]

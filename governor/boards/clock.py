@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from governor.boards.control import Control, PinControl, SpeedControl
 from governor.boards.knob import Original, Role, Slot
-from governor.boards.node import Files, Node
-from governor.errors import BoardError, SysfsError
+from governor.boards.node import Files
+from governor.errors import BoardError, SysfsBusyError, SysfsError
 
 if TYPE_CHECKING:  # the journal stands above the boards; they only fill it
     from governor.journal import Journal
@@ -109,6 +109,7 @@ class ClockNode:
         self.name = name
         self.domain: Domain = domain
         self.available_hz = available_hz
+        self._steps = frozenset(available_hz)
         self.cpus = cpus
         self.last_written_hz: int | None = None
         self.directory = directory
@@ -137,14 +138,14 @@ class ClockNode:
 
         Raises:
             LostControlError: Someone else switched the governor.
-            SysfsBusyError: The cluster is offline for now.
+            SysfsBusyError: The cluster is offline for now, or not acquired.
             SysfsError: The kernel refused.
-            BoardError: The clock has not been acquired.
         """
         with self._lock:
             control = self._control
             if control is None:
-                raise BoardError("cannot set a clock that is not acquired", where=self.name)
+                why = "it is not held: offline, or not acquired"
+                raise SysfsBusyError("write", self.directory, 0, why=why)
             self._moves += 1
             try:
                 shown = control.apply(hz // self._names.unit_hz)
@@ -168,18 +169,22 @@ class ClockNode:
             if self._control is not None:
                 return
             originals = self.originals()
-            for original in originals:
-                self._node(original.path, writable=True).check_writable()
+            self._check_writable(originals)
             slots = (
                 {original.role: Slot.scratch(original) for original in originals}
                 if journal is None
                 else journal.add(self.name, originals)
             )
             kind = SpeedControl if self.uses_speed else PinControl
-            self._control = kind(self, self._files, originals, slots)
+            control = kind(self, self._files, originals, slots)
+            self._control = control
             self._moves += 1
             try:
-                self._control.take()
+                control.take()
+            except BoardError:
+                self._control = None  # the journal knows what to put back
+                control.close()
+                raise
             finally:
                 self._moves += 1
 
@@ -199,6 +204,8 @@ class ClockNode:
         """
         names = self._names
         governor = self._read(names.governor)
+        if not governor:
+            raise SysfsBusyError("read", self.directory, 0, why="its CPUs are offline")
         words = tuple(dict.fromkeys((governor, *self._read(names.governors).split())))
         found = [Original("governor", f"{self.directory}/{names.governor}", governor, words)]
         limits: tuple[tuple[Role, str], ...] = (("min", names.minimum), ("max", names.maximum))
@@ -259,7 +266,7 @@ class ClockNode:
         """
         names, unit = self._names, self._names.unit_hz
         with self._watch_lock:
-            governor = self._watched[names.governor].read_text()
+            governor = self._watched[names.governor].read_name()
             limits = self._limits()
             # Newest kernels average scaling_cur_freq; the userspace target shows the clock set.
             exact = governor == "userspace" and names.speed in names.shown
@@ -267,7 +274,7 @@ class ClockNode:
                 node = self._watched[names.speed if exact else names.current]
                 current = self.snap(node.read_int() * unit)
             except SysfsError as exc:
-                if exc.code not in (0, errno.ENOENT):
+                if exc.code not in (0, errno.ENOENT) or isinstance(exc, SysfsBusyError):
                     raise
                 current = None  # some kernels lack the file, or show <unknown>
             return Watch(governor, limits, current)
@@ -284,7 +291,7 @@ class ClockNode:
     def attainable_hz(self, limits_hz: tuple[int, int]) -> tuple[int, ...]:
         """Cut the list of clocks to limits; never empty, as the kernel always runs at some step."""
         low, high = limits_hz
-        if self._options.lower_min:
+        if self._options.lower_min and not self.acquired:
             low = min(low, self.available_hz[0])
         inside = tuple(hz for hz in self.available_hz if low <= hz <= high)
         if inside:
@@ -294,15 +301,10 @@ class ClockNode:
 
     def snap(self, hz: int) -> int:
         """Name a reading by its step: drivers read back up to 1 % beside the list."""
+        if hz in self._steps:
+            return hz
         nearest = min(self.available_hz, key=lambda step: abs(step - hz))
         return nearest if abs(nearest - hz) * 100 <= nearest else hz
-
-    def close(self) -> None:
-        """Close all descriptors."""
-        self.let_go()
-        with self._watch_lock:
-            for node in self._watched.values():
-                node.close()
 
     def _limits(self) -> tuple[int, int]:
         names, unit = self._names, self._names.unit_hz
@@ -317,11 +319,18 @@ class ClockNode:
             low, high = control.limits(low, high)
         return low * unit, high * unit
 
-    def _node(self, path: str, *, writable: bool = False) -> Node:
-        return self._files.node(path, writable=writable)
+    def _check_writable(self, originals: tuple[Original, ...]) -> None:
+        for original in originals:
+            if original.role == "speed":
+                continue  # the GPU's exists only under the governor that is not there yet
+            node = self._files.node(original.path, writable=True)
+            try:
+                node.check_writable()
+            finally:
+                node.close()
 
     def _read(self, file: str) -> str:
-        node = self._node(f"{self.directory}/{file}")
+        node = self._files.node(f"{self.directory}/{file}")
         try:
             return node.read_text()
         finally:

@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from governor.boards.knob import Knob, Original, Role, Slot
-from governor.boards.node import Files, LostControlError
+from governor.boards.node import Files, LostControlError, Node
 from governor.boards.sensors import thermal_limit_active
-from governor.errors import BoardError, SysfsError
+from governor.errors import BoardError, SysfsBusyError, SysfsError
 
 if TYPE_CHECKING:
     from governor.boards.clock import ClockNode
 
 _RETAKE_NS = 1_000_000_000
 _STEP_S = 0.0004
+_SWITCH_S = 0.1
 
 
 class Control(Protocol):
@@ -64,6 +65,7 @@ class _Base:
         kept = [name for name in names.shown if "speed" in self._knobs or name != names.speed]
         shown = [f"{clock.directory}/{name}" for name in (*kept, names.current)]
         self._shown = files.node(next((path for path in shown if files.exists(path)), shown[-1]))
+        self._current = files.node(f"{clock.directory}/{names.current}")
         self._settle_s = clock.options.settle_s
 
     def limits(self, low: int, high: int) -> tuple[int, int]:
@@ -75,6 +77,7 @@ class _Base:
         for knob in self._knobs.values():
             knob.node.close()
         self._shown.close()
+        self._current.close()
 
     def _lower_min(self) -> int:
         """Lower the lower limit to the end of the list if the options say so; return it."""
@@ -86,20 +89,44 @@ class _Base:
     def _number(self, role: Role) -> int:
         return self._knobs[role].node.read_int()
 
-    def _settled(self, raw: int) -> int:
+    def _settled(self, raw: int, *, plain: bool) -> int:
         """Wait until the clock reads as asked, or as the limits make of it."""
-        node = self._shown
-        shown = node.read_int()
-        if shown == raw:
-            return shown
+        shown = self._tells()
+        if shown != raw:
+            likely = self._likely(raw)
+            shown = likely if shown is None else self._wait(self._shown, shown, {raw, likely})
+        if plain:  # the write came back before the clock moved; a kernel's waits for it
+            self._wait(self._current, -1, {shown})
+        return shown
+
+    def _tells(self) -> int | None:
+        """Read the clock in force; None from a device that does not tell."""
+        try:
+            return self._shown.read_int()
+        except SysfsError as exc:
+            if exc.code not in (0, errno.ENOENT) or isinstance(exc, SysfsBusyError):
+                raise
+            return None
+
+    def _likely(self, raw: int) -> int:
+        """Step that the kernel makes of a wish: within the limits, and up to the list."""
         unit = self._clock.files.unit_hz
-        limits = self._clock.limits_hz()
-        steps = [hz // unit for hz in self._clock.attainable_hz(limits)]
-        likely = next((step for step in steps if step >= raw), steps[-1])
+        low, high = self._number("min") * unit, self._number("max") * unit
+        steps = [hz // unit for hz in self._clock.attainable_hz((low, high))]
+        return next((step for step in steps if step >= raw), steps[-1])
+
+    def _wait(self, node: Node, shown: int, wanted: set[int]) -> int:
+        """Read a file until it shows one of some values, or for as long as is reasonable."""
         until = time.monotonic() + self._settle_s
-        while shown not in (raw, likely) and time.monotonic() < until:
-            time.sleep(_STEP_S)
-            shown = node.read_int()
+        while shown not in wanted and time.monotonic() < until:
+            try:
+                shown = node.read_int()
+            except SysfsError as exc:
+                if exc.code not in (0, errno.ENOENT) or isinstance(exc, SysfsBusyError):
+                    raise
+                return shown  # the device does not tell
+            if shown not in wanted:
+                time.sleep(_STEP_S)
         return shown
 
 
@@ -129,15 +156,15 @@ class SpeedControl(_Base):
             BoardError: The kernel kept the old governor although the write succeeded.
         """
         self._lower_min()
-        if self._governor.node.read_text() != "userspace":
+        if self._governor.node.read_name() != "userspace":
             self._switch()
 
     def apply(self, raw: int) -> int:
         """Ask for a clock; return the one in force."""
-        governor = self._governor.node.read_text()
+        governor = self._governor.node.read_name()
         if governor != "userspace":
             self._lost(governor)
-        elif raw == self._wish and self._shown.read_int() == self._effective:
+        elif raw == self._wish and self._tells() == self._effective:
             return self._effective
         self._wish = -1  # not known until the write is through
         try:
@@ -145,13 +172,14 @@ class SpeedControl(_Base):
         except SysfsError as exc:
             if exc.code not in (errno.EINVAL, errno.ENOENT):
                 raise
-            if (governor := self._governor.node.read_text()) == "userspace":
+            if (governor := self._governor.node.read_name()) == "userspace":
                 raise
             self._lost(governor)
             self._speed.wish(raw)
-        self._effective = self._settled(raw)
-        self._wish = raw
-        return self._effective
+        shown = self._effective = self._settled(raw, plain=self._speed.node.plain)
+        if shown == raw or shown == self._likely(raw):
+            self._wish = raw  # else the driver failed: the same wish is written again
+        return shown
 
     def _lost(self, governor: str) -> None:
         """Take a governor that someone else switched, or leave it to them."""
@@ -174,6 +202,12 @@ class SpeedControl(_Base):
                 hint="see dmesg",
             )
         self._wish = self._effective = -1
+        self._speed.node.close()  # devfreq makes the target anew with each switch
+        if self._files.dry_run is not None:
+            return
+        until = time.monotonic() + _SWITCH_S
+        while not self._speed.node.path.exists() and time.monotonic() < until:
+            time.sleep(_STEP_S)  # on a simulated board it appears a moment later
 
 
 class PinControl(_Base):
@@ -194,6 +228,7 @@ class PinControl(_Base):
         self._max.node.mirrors = self._min.node.mirrors = paths
         self._floor = self._ceiling = 0
         self._pinned = 0
+        self._effective: int | None = None
         self._seen = (-1, -1)
 
     def take(self) -> None:
@@ -206,10 +241,14 @@ class PinControl(_Base):
         low, high = self._number("min"), self._number("max")
         if (low, high) != self._seen:
             self._foreign(low, high)
-        target = max(min(raw, self.limits(low, high)[1]), self._floor)
-        if low != target or high != target:
+        target = min(max(raw, self._floor), self.limits(low, high)[1])
+        if (low, high) == (target, target) == (self._pinned, self._pinned):
+            if self._tells() == self._effective:
+                return target if self._effective is None else self._effective
+        else:
             self._pin(target, up=target > high)
-        return self._settled(target)
+        self._effective = self._settled(target, plain=self._max.node.plain)
+        return self._effective
 
     def limits(self, low: int, high: int) -> tuple[int, int]:
         """See through our own pin: it hides the limits found, but a lower one of others shows."""

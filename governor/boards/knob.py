@@ -144,7 +144,7 @@ class Knob:
         """
         self.slot.intend(value)
         self.node.write(value)
-        shown = self.node.read_text()
+        shown = self.node.read_name()
         self.slot.settle(shown)
         return shown
 

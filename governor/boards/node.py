@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakSet
 
 from governor.errors import BoardError, SysfsBusyError, SysfsError
 
@@ -35,6 +36,7 @@ _HINTS = {
     errno.EINVAL: "the kernel refused the value: the governor or the limits have changed",
     errno.EIO: "the driver failed; see dmesg",
 }
+_EMPTY = "it is empty"
 
 
 class LostControlError(SysfsBusyError):
@@ -58,6 +60,7 @@ class Files:
         self.dry_run = dry_run
         self.on_write = on_write
         self.shadow: dict[Path, str] = {}
+        self._nodes: WeakSet[Node] = WeakSet()
 
     def node(self, path: str, *, writable: bool = False) -> "Node":
         """Make the node of a file.
@@ -66,7 +69,14 @@ class Files:
             path: Path below the root.
             writable: Whether it will be written too.
         """
-        return Node(self, self.root / path, writable=writable)
+        node = Node(self, self.root / path, writable=writable)
+        self._nodes.add(node)
+        return node
+
+    def close(self) -> None:
+        """Close the descriptors of all nodes."""
+        for node in list(self._nodes):
+            node.close()
 
     def exists(self, path: str) -> bool:
         """Tell whether a path below the root exists."""
@@ -92,7 +102,7 @@ class Node:
     Not thread-safe: a node belongs to one thread, or to the lock of its owner.
     """
 
-    __slots__ = ("_fd", "_files", "_plain", "_writable", "mirrors", "path")
+    __slots__ = ("__weakref__", "_fd", "_files", "_writable", "mirrors", "path", "plain")
 
     def __init__(self, files: Files, path: Path, *, writable: bool = False) -> None:
         self.path = path
@@ -101,7 +111,8 @@ class Node:
         self._files = files
         self._fd = -1
         self._writable = writable
-        self._plain = False
+        self.plain = False
+        """Whether it is a plain file of a simulated board, whose clocks follow a moment later."""
 
     def read_text(self) -> str:
         """Read the first line.
@@ -109,28 +120,34 @@ class Node:
         Raises:
             SysfsError: The file cannot be read.
         """
-        files = self._files
-        if files.shadow and (text := files.shadow.get(self.path)) is not None:
-            return text
-        for _ in range(_RETRY_EMPTY):
-            line = self._pread().partition(b"\n")[0]
-            if line:
-                return line.decode("utf-8", "replace").strip()
-            # A plain file is empty for a moment while another program rewrites it.
-            time.sleep(_RETRY_S)
-        return ""
+        return self._line().decode("utf-8", "replace").strip()
+
+    def read_name(self) -> str:
+        """Read a name.
+
+        Raises:
+            SysfsBusyError: It is empty: a simulated board shows an offline cluster so.
+            SysfsError: The file cannot be read.
+        """
+        text = self.read_text()
+        if not text:
+            raise self._empty()
+        return text
 
     def read_int(self) -> int:
         """Read a number, in the unit of the file.
 
         Raises:
+            SysfsBusyError: It is empty: a simulated board shows an offline cluster so.
             SysfsError: The file cannot be read or holds no number (code 0).
         """
-        text = self.read_text()
+        line = self._line()
+        if not line:
+            raise self._empty()
         try:
-            return int(text)
+            return int(line)
         except ValueError:
-            why = f"it holds {text[:40]!r}, not a number"
+            why = f"it holds {line[:40].decode('utf-8', 'replace')!r}, not a number"
             raise SysfsError("read", str(self.path), 0, why=why) from None
 
     def write(self, value: int | str) -> None:
@@ -146,6 +163,9 @@ class Node:
         data = b"%d\n" % value if isinstance(value, int) else value.encode() + b"\n"
         if self._fd < 0:
             self._open("write")
+        if self.plain:
+            self._write_plain(data)
+            return
         if files.on_write is not None:
             files.on_write(self.path, time.monotonic_ns())
         try:
@@ -156,8 +176,22 @@ class Node:
                 os.pwrite(self._fd, data, 0)
             except OSError as again:
                 raise self.error("write", again) from again
-        if self._plain:
+
+    def _write_plain(self, data: bytes) -> None:
+        """Replace the content of a plain file without a moment in which half a value is there.
+
+        Newlines cover the tail of a longer old value until it is cut off.
+        """
+        try:
+            now = os.fstat(self._fd)
+            if now.st_nlink == 0:  # removed and made anew, as a governor's folder is
+                self._open("write")
+            if self._files.on_write is not None:
+                self._files.on_write(self.path, time.monotonic_ns())
+            os.pwrite(self._fd, data.ljust(now.st_size, b"\n"), 0)
             os.ftruncate(self._fd, len(data))
+        except OSError as exc:
+            raise self.error("write", exc) from exc
 
     def check_writable(self) -> None:
         """Open the file for writing without writing.
@@ -179,6 +213,18 @@ class Node:
         code = exc.errno or 0
         kind = SysfsBusyError if code in _BUSY else SysfsError
         return kind(op, str(self.path), code, why=exc.strerror or "", hint=_HINTS.get(code, ""))
+
+    def _line(self) -> bytes:
+        shadow = self._files.shadow
+        if shadow and (text := shadow.get(self.path)) is not None:
+            return text.encode()
+        for _ in range(_RETRY_EMPTY):
+            line = self._pread().partition(b"\n")[0]
+            if line:
+                return line
+            # A plain file is empty for a moment while another program rewrites it.
+            time.sleep(_RETRY_S)
+        return b""
 
     def _pread(self) -> bytes:
         try:
@@ -206,7 +252,11 @@ class Node:
             raise self.error(op, exc) from exc
         # A file of a simulated board keeps the tail of a longer old value; a sysfs attribute
         # (whose size reads as one page) or a debugfs one (0) has no tail.
-        self._plain = writing and 0 < size < _PAGE
+        self.plain = writing and 0 < size < _PAGE
+
+    def _empty(self) -> SysfsBusyError:
+        hint = "its CPUs are offline; it works again when one returns"
+        return SysfsBusyError("read", str(self.path), 0, why=_EMPTY, hint=hint)
 
     def _pretend(self, text: str) -> None:
         if self._files.dry_run is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from governor.boards.knob import Knob, Original, Role, Slot
 from governor.boards.node import Files
+from governor.boards.sensors import thermal_limit_active
 from governor.errors import SysfsError
 
 
@@ -49,6 +50,7 @@ class _Restorer:
     def __init__(
         self, files: Files, originals: tuple[Original, ...], slots: Mapping[Role, Slot]
     ) -> None:
+        self._files = files
         self._originals = {original.role: original for original in originals}
         self._knobs = {
             original.role: Knob(files.node(original.path, writable=True), slots[original.role])
@@ -84,11 +86,15 @@ class _Restorer:
         knob, wanted = self._knobs[role], self._wanted(role)
         if not knob.slot.written or wanted is None:
             return False
-        shown = knob.node.read_text()
+        shown = knob.node.read_name()
         if shown == wanted:
             return False
         if knob.slot.is_ours(shown) or self._pushed_down(knob.slot, shown, ceiling):
             return True
+        if role == "max" and int(shown) < max(knob.slot.ours) and thermal_limit_active(self._files):
+            why = "a thermal limit hides whose it is; restore again when it is over"
+            self.left.append(f"{knob.node.path}: reads {shown}: {why}")
+            return False
         self.kept.append(f"{knob.node.path}: {shown}")
         return False
 
@@ -122,9 +128,9 @@ class _Restorer:
         knob, wanted = self._knobs[role], self._wanted(role)
         if wanted is None:
             return
-        before = knob.node.read_text()
+        before = knob.node.read_name()
         knob.node.write(wanted)
-        after = knob.node.read_text()
+        after = knob.node.read_name()
         if role == "governor" and after != wanted:
             self.left.append(f"{knob.node.path}: still {after} after writing {wanted}")
             return

@@ -24,6 +24,11 @@ def get(root: Path, path: str) -> str:
     return (root / path).read_text().partition("\n")[0]
 
 
+def follow(root: Path, path: str, target: str) -> None:
+    """Make a file follow another at once, as far as plain files can."""
+    (root / path).symlink_to(target)
+
+
 def add_cluster(
     root: Path,
     first: int,
@@ -43,11 +48,12 @@ def add_cluster(
         "scaling_min_freq": low,
         "scaling_max_freq": high,
         "scaling_setspeed": speed,
-        "scaling_cur_freq": high,
         "scaling_available_frequencies": " ".join(map(str, khz)),
     }
     for name, value in values.items():
         put(root, f"{CPUFREQ}/policy{first}/{name}", value)
+    target = "scaling_setspeed" if "userspace" in governors else "scaling_max_freq"
+    follow(root, f"{CPUFREQ}/policy{first}/scaling_cur_freq", target)
 
 
 def add_gpu(
@@ -61,20 +67,21 @@ def add_gpu(
     of_name: str | None = "gpu",
     load: int | None = 500,
 ) -> None:
-    """Add one devfreq GPU. The clock in force follows the target, as far as plain files can."""
+    """Add one devfreq GPU."""
     values = {
         "governor": governor,
         "available_governors": governors,
         "available_frequencies": " ".join(map(str, GPU_HZ)),
         "min_freq": low,
         "max_freq": high,
-        "cur_freq": GPU_HZ[0],
-        "userspace/set_freq": "undefined",
     }
     for name, value in values.items():
         put(root, f"{folder}/{name}", value)
     if "userspace" in governors:
-        (root / folder / "target_freq").symlink_to("userspace/set_freq")
+        put(root, f"{folder}/userspace/set_freq", GPU_HZ[0])
+    target = "userspace/set_freq" if "userspace" in governors else "max_freq"
+    follow(root, f"{folder}/target_freq", target)
+    follow(root, f"{folder}/cur_freq", target)
     if of_name is not None:
         put(root, f"{folder}/device/of_node/name", f"{of_name}\0")
     if load is not None:
