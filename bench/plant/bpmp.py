@@ -11,11 +11,12 @@ _PTO_NUM, _PTO_DEN = 3_191_887_872, 3_199_000_000
 
 
 class Emc:
-    """``clk/emc`` in the firmware's debugfs: a rate that anyone may ask for and root may lock.
+    """``clk/emc`` in the firmware's debugfs: root may lock the rate; unlocked it is at its top.
+
+    A memory clock that follows traffic is a world of the engine's (``worlds.py``).
 
     Attributes:
         locked: Whether the rate is taken away from the firmware's other clients.
-        demand_hz: What those clients ask for together; the clock while it is not locked.
         goal_hz: Clock asked for last.
         cur_hz: Clock in force.
     """
@@ -25,7 +26,6 @@ class Emc:
         self.points = list(points_hz)
         self.tables = EmcTables(points_hz, layout)
         self.locked = False
-        self.demand_hz = self.points[-1]
         self.goal_hz = self.cur_hz = self._pinned_hz = self.points[-1]
         self.cap_hz = 0
         self._stores: dict[str, Store] = {
@@ -53,18 +53,18 @@ class Emc:
         """Whether the clock in force is not the one asked for."""
         return self.goal_hz != self.cur_hz
 
-    def settle(self) -> None:
-        """Put the clock asked for in force."""
-        self.cur_hz = self.goal_hz
+    @property
+    def asked(self) -> int:
+        """What was asked for last, Hz."""
+        return self.goal_hz
+
+    def settle(self, at: int | None = None) -> None:
+        """Put what was asked for in force, or an earlier request when one is given."""
+        self.cur_hz = self.goal_hz if at is None else at
 
     def set_cap(self, hz: int) -> None:
         """Set the power mode's limit, Hz; 0 for none."""
         self.cap_hz = hz
-        self._update()
-
-    def demand(self, hz: int) -> None:
-        """Set what the firmware's other clients ask for, Hz."""
-        self.demand_hz = hz
         self._update()
 
     def _top_hz(self) -> int:
@@ -72,7 +72,7 @@ class Emc:
         return self.points[max(bisect_right(self.points, cap) - 1, 0)]
 
     def _update(self) -> None:
-        wanted = self._pinned_hz if self.locked else self.demand_hz
+        wanted = self._pinned_hz if self.locked else self.points[-1]
         index = min(bisect_left(self.points, wanted), len(self.points) - 1)
         self.goal_hz = min(self.points[index], self._top_hz())
 

@@ -88,9 +88,14 @@ class CpuPolicy:
         """Whether the step in force is not the one asked for."""
         return self.goal_khz != self.cur_khz
 
-    def settle(self) -> None:
-        """Put the step asked for in force."""
-        self.cur_khz = self.goal_khz
+    @property
+    def asked(self) -> int:
+        """What was asked for last, kHz."""
+        return self.goal_khz
+
+    def settle(self, at: int | None = None) -> None:
+        """Put what was asked for in force, or an earlier request when one is given."""
+        self.cur_khz = self.goal_khz if at is None else at
 
     def range_khz(self) -> tuple[int, int]:
         """Tell the effective limits: largest minimum, smallest maximum, the maximum wins."""

@@ -106,9 +106,14 @@ class Devfreq:
         """Whether the clock in force is not the one asked for."""
         return self.goal_hz != self.cur_hz
 
-    def settle(self) -> None:
-        """Put the clock asked for in force."""
-        self.cur_hz = self.goal_hz
+    @property
+    def asked(self) -> int:
+        """What was asked for last, Hz."""
+        return self.goal_hz
+
+    def settle(self, at: int | None = None) -> None:
+        """Put what was asked for in force, or an earlier request when one is given."""
+        self.cur_hz = self.goal_hz if at is None else at
 
     @property
     def polling_ms(self) -> int:

@@ -2,7 +2,7 @@
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from bench.plant.errors import KernelError
@@ -105,6 +105,17 @@ class Device(Protocol):
         """Put the clock that was asked for in force."""
 
 
+class ClockDevice(Device, Protocol):
+    """A device with a clock that takes time to follow a request."""
+
+    @property
+    def asked(self) -> int:
+        """What was asked for last, in the unit of the device's files."""
+
+    def settle(self, at: int | None = None) -> None:
+        """Put what was asked for in force, or an earlier request when one is given."""
+
+
 Store = Callable[[bytes], None]
 
 
@@ -120,3 +131,29 @@ def dispatch(stores: dict[str, Store], files: dict[str, Attr], name: str, data: 
         raise KernelError(errno.EACCES)
     if data:
         stores[name](data)
+
+
+def locate(devices: Iterable[Device], path: str) -> tuple[Device, str]:
+    """Find the device and the file name behind a path relative to the root.
+
+    Raises:
+        KernelError: ENOENT.
+    """
+    for device in devices:
+        prefix = f"{device.where}/" if device.where else ""
+        if path.startswith(prefix) and path[len(prefix) :] in device.files():
+            return device, path[len(prefix) :]
+    raise KernelError(errno.ENOENT)
+
+
+def read(devices: Iterable[Device], path: str) -> str:
+    """Read a file by its path relative to the root.
+
+    Raises:
+        KernelError: There is no such file, or it cannot be read now.
+    """
+    device, name = locate(devices, path)
+    attr = device.files()[name]
+    if attr.errno:
+        raise KernelError(attr.errno)
+    return attr.text

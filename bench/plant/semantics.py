@@ -10,7 +10,6 @@ the differences of 5.10 that :class:`~.board.Layout` names. Linux 5.15 and 6.8 a
 6.1.
 """
 
-import errno
 from collections.abc import Iterator
 
 from bench.plant.board import BoardSpec, Layout, PowerMode
@@ -18,8 +17,7 @@ from bench.plant.bpmp import Emc, EmcCap
 from bench.plant.cooling import Cooling
 from bench.plant.cpufreq import CpuHotplug, CpuPolicy, SchedutilKnobs
 from bench.plant.devfreq import Devfreq
-from bench.plant.errors import KernelError
-from bench.plant.kfile import Attr, Device
+from bench.plant.kfile import Attr, Device, locate, read
 
 
 class Kernel:
@@ -54,8 +52,8 @@ class Kernel:
         self.emc: Emc | None = Emc(board.emc_hz, self.layout) if self.layout.emc_debug else None
         self.hotplug = CpuHotplug(board.cpus, self.policies)
         self.devices: list[Device] = [*self.policies, self.gpu, self.hotplug]
-        if self.policies:
-            self.devices.append(SchedutilKnobs(self.policies, self.layout.schedutil_rate_limit_us))
+        self.schedutil = SchedutilKnobs(self.policies, self.layout.schedutil_rate_limit_us)
+        self.devices.append(self.schedutil)
         if self.emc:
             self.devices += [self.emc, self.emc.tables, EmcCap(self.emc, self.layout)]
         self.cooling = Cooling.all_of(self.policies, self.gpu, self.layout)
@@ -77,39 +75,22 @@ class Kernel:
         if self.emc:
             self.emc.set_cap(mode.emc_max_hz)
 
-    def locate(self, path: str) -> tuple[Device, str]:
-        """Find the device and the file name behind a path relative to the root.
-
-        Raises:
-            KernelError: ENOENT.
-        """
-        for device in self.devices:
-            prefix = device.where + "/"
-            if path.startswith(prefix) and path[len(prefix) :] in device.files():
-                return device, path[len(prefix) :]
-        raise KernelError(errno.ENOENT)
-
     def read(self, path: str) -> str:
-        """Read a file.
+        """Read a file by its path relative to the root.
 
         Raises:
             KernelError: There is no such file, or it cannot be read now.
         """
-        device, name = self.locate(path)
-        attr = device.files()[name]
-        if attr.errno:
-            raise KernelError(attr.errno)
-        return attr.text
+        return read(self.devices, path)
 
-    def write(self, path: str, data: bytes) -> Device:
-        """Write a file; returns the device behind it.
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file.
 
         Raises:
             KernelError: The kernel refuses.
         """
-        device, name = self.locate(path)
+        device, name = locate(self.devices, path)
         device.write(name, data)
-        return device
 
     def files(self) -> Iterator[tuple[str, Attr]]:
         """Show every file there is now, with its path."""
