@@ -15,6 +15,12 @@ from bench.plant.types import Activity, Clocks
 from bench.plant.workload import Program, Workload, get_workload
 from bench.plant.worlds import PLAIN, World
 
+_CHUNK = 64
+"""Jobs evaluated together: large enough to spread overheads, small enough for the caches."""
+_NEVER = float("inf")
+_EMC_BUSY = 0.6
+"""Share of its bandwidth at which the free-running memory governor steps up (assumption)."""
+
 
 class Switch(NamedTuple):
     """When each clock really changes, us after the start of a job.
@@ -22,18 +28,31 @@ class Switch(NamedTuple):
     A negative time means that the new clock is in force already; infinity that it never comes.
     """
 
-    cpu_us: float = float("inf")
-    gpu_us: float = float("inf")
-    emc_us: float = float("inf")
+    cpu_us: float = _NEVER
+    gpu_us: float = _NEVER
+    emc_us: float = _NEVER
 
 
 class Nominal(NamedTuple):
-    """Noise-free costs at one set of clocks: ``[K]`` arrays and the host's share after the end."""
+    """Costs of one job without noise.
+
+    Attributes:
+        host_us: Host time before each launch, ``[K]``.
+        tail_us: Host time after the last launch.
+        sync_us: From the end of the last kernel until the host goes on.
+        kernels: Durations and traffic of the kernels, ``[K]`` each.
+        gpu_us: Sum of the durations.
+        compute_us: Sum of the arithmetic at full rate.
+        dram_bytes: Sum of the traffic.
+    """
 
     host_us: Array
     tail_us: float
     sync_us: float
     kernels: KernelTimes
+    gpu_us: float
+    compute_us: float
+    dram_bytes: float
 
 
 class Engine:
@@ -62,7 +81,7 @@ class Engine:
         self.noise = Noise(seed)
         self._syncs = _sync_points(self.program, world.sync_every)
         self._side, self._joins = _branches(self.program, world)
-        self._background_us = self._background_busy() if world.background_fps else (lambda _: 0.0)
+        self._other = _background(board, workload) if world.background_fps else None
         self.nominal = lru_cache(maxsize=512)(self._nominal)
 
     def run(self, clocks: Clocks, *, context: int = 0, n: int = 1) -> Array:
@@ -81,18 +100,20 @@ class Engine:
     def job(self, clocks: Clocks, context: int = 0) -> Activity:
         """Run one job and tell what it did."""
         latency, gpu_busy, host_busy = self._jobs(clocks, context, 1)
-        return self._activity(clocks, context, latency[0], gpu_busy[0], host_busy[0])
+        nominal = self.nominal(clocks, context)
+        return self._activity(nominal, float(latency[0]), float(gpu_busy[0]), float(host_busy[0]))
 
     def activity(self, clocks: Clocks, context: int = 0) -> Activity:
         """Tell what a job does without noise."""
         nominal = self.nominal(clocks, context)
-        latency = self.truth_us((clocks.cpu_hz,), (clocks.gpu_hz,), clocks.emc_hz, (context,))
-        gpu_busy = float(nominal.kernels.total_us.sum())
+        truth = self.truth_us((clocks.cpu_hz,), (clocks.gpu_hz,), clocks.emc_hz, (context,))
         host_busy = float(nominal.host_us.sum()) + nominal.tail_us
-        return self._activity(clocks, context, float(latency[0, 0, 0]), gpu_busy, host_busy)
+        return self._activity(nominal, float(truth[0, 0, 0]), nominal.gpu_us, host_busy)
 
     def job_switching(self, old: Clocks, new: Clocks, switch: Switch, context: int = 0) -> Activity:
-        """Run one job that starts under old clocks and ends under new ones.
+        """Run one job that starts under old clocks while new ones are on their way.
+
+        A launch in progress changes speed at once; a kernel in progress ends at its old speed.
 
         Args:
             old: Clocks when it starts.
@@ -102,27 +123,18 @@ class Engine:
         """
         before, after = self.nominal(old, context), self.nominal(new, context)
         host_factor, gpu_factor = self._draw(1)
-        host = _switched_host(before.host_us, after.host_us, switch.cpu_us)[None, :] * host_factor
-        gpu = before.kernels.total_us[None, :] * gpu_factor
-        mixed = Clocks(old.cpu_hz, new.gpu_hz, old.emc_hz)
-        steps = [
-            (switch.gpu_us, mixed),
-            (switch.emc_us, Clocks(old.cpu_hz, old.gpu_hz, new.emc_hz)),
-        ]
-        if switch.emc_us >= switch.gpu_us:
-            steps[1] = (switch.emc_us, Clocks(old.cpu_hz, new.gpu_hz, new.emc_hz))
-        else:
-            steps = [steps[1], (switch.gpu_us, Clocks(old.cpu_hz, new.gpu_hz, new.emc_hz))]
-        for at_us, clocks in steps:
-            start = self._timeline(host, gpu).start[0]
-            later = start >= at_us
-            changed = self.nominal(clocks, context).kernels.total_us * gpu_factor[0]
-            gpu = np.where(later, changed, gpu[0])[None, :]
-        late_host = switch.cpu_us < host.sum()
-        ends = after if late_host else before
-        latency = self._latency(self._timeline(host, gpu), ends.tail_us, ends.sync_us)
-        busy = float(host.sum()) + ends.tail_us
-        return self._activity(new, context, float(latency[0]), float(gpu.sum()), busy)
+        host = host_factor * _switched_host(before.host_us, after.host_us, switch.cpu_us)
+        gpu = gpu_factor * before.kernels.total_us
+        clocks = old
+        for at_us, field in sorted(((switch.gpu_us, "gpu_hz"), (switch.emc_us, "emc_hz"))):
+            clocks = clocks._replace(**{field: getattr(new, field)})
+            late = self._timeline(host, gpu).start >= at_us
+            gpu = np.where(late, gpu_factor * self.nominal(clocks, context).kernels.total_us, gpu)
+        last = after if switch.cpu_us < host.sum() else before
+        latency = self._latency(self._timeline(host, gpu), last)
+        work = after if switch.gpu_us < latency[0] else before
+        busy = float(host.sum()) + last.tail_us
+        return self._activity(work, float(latency[0]), float(gpu.sum()), busy)
 
     def truth_us(
         self,
@@ -131,21 +143,33 @@ class Engine:
         emc_hz: int,
         context: Sequence[int] = (0,),
     ) -> Array:
-        """Tell the noise-free latency over clocks and contexts.
+        """Tell the latency without noise over clocks and contexts.
 
         Returns:
             Latency, us, ``[contexts, CPU clocks, GPU clocks]``.
         """
-        host, tail = self.chip.host_us(self.program, np.asarray(cpu_hz), emc_hz)
-        sync = self.chip.sync_us(np.asarray(cpu_hz))
+        cpu = np.asarray(cpu_hz, dtype=np.float64)
+        gpu = np.asarray(gpu_hz, dtype=np.float64)
+        host, tail = self.chip.host_us(self.program, cpu, emc_hz)
+        sync = self.chip.sync_us(cpu)
         work = np.cumsum(host, axis=1)
-        result = np.empty((len(context), len(cpu_hz), len(gpu_hz)))
+        result = np.empty((len(context), len(cpu), len(gpu)))
         for x, tokens in enumerate(context):
-            kernels = self._kernels(np.asarray(gpu_hz), emc_hz, tokens).total_us
-            for g, durations in enumerate(kernels):
-                gpu_end, host_end = self._drain(work, host, durations)
+            durations = self._kernels(gpu, emc_hz, tokens).total_us
+            for g, slowdown in enumerate(self._fluid_background(gpu)):
+                gpu_end, host_end = self._drain(work, host, durations[g] * slowdown)
                 result[x, :, g] = np.maximum(gpu_end, host_end + tail) + sync
         return result
+
+    def layers(self) -> "tuple[UniqueLayer, ...]":
+        """List the layers that differ, in order of first appearance, and where each stands."""
+        places: dict[tuple[str, tuple[tuple[str, int], ...]], list[int]] = {}
+        for index, layer in enumerate(self.workload.network.layers):
+            places.setdefault((layer.kind, layer.config), []).append(index)
+        return tuple(
+            UniqueLayer(kind, dict(config), tuple(found))
+            for (kind, config), found in places.items()
+        )
 
     def _drain(self, work: Array, host: Array, gpu: Array) -> tuple[Array, Array]:
         """Tell when GPU and host are done, ``[C]`` each."""
@@ -155,26 +179,34 @@ class Engine:
         return full.end.max(axis=1), full.launch[:, -1]
 
     def _kernels(self, gpu_hz: Array, emc_hz: int, context: int) -> KernelTimes:
-        """Time the kernels at ``[G]`` clocks and one context, background included: ``[G, K]``."""
-        emc = self._governed_emc(gpu_hz, emc_hz, context) if self.world.emc_governed else emc_hz
-        times = self.chip.kernels(
-            self.workload, self.program, gpu_hz, emc, np.array([float(context)])
-        )
-        load = np.array(
-            [self._background_us(int(hz)) * self.world.background_fps / 1e6 for hz in gpu_hz]
-        )
-        slow = 1.0 / (1.0 - np.minimum(load, 0.9))[:, None]
-        return KernelTimes(*(part[0] * (slow if i < 2 else 1.0) for i, part in enumerate(times)))
+        """Time the kernels at ``[G]`` clocks and one context, ``[G, K]``."""
+        point = np.array([float(context)])
+        if self.world.emc_governed:
+            parts = []
+            for hz in gpu_hz:
+                one = np.array([hz])
+                emc = self._governed_emc(one, emc_hz, point)
+                parts.append(self.chip.kernels(self.workload, self.program, one, emc, point))
+            times = KernelTimes(
+                *(np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+            )
+        else:
+            times = self.chip.kernels(self.workload, self.program, gpu_hz, emc_hz, point)
+        return KernelTimes(times.total_us[0], times.compute_us[0], times.dram_bytes[0])
 
     def _nominal(self, clocks: Clocks, context: int) -> Nominal:
         cpu = np.asarray(float(clocks.cpu_hz))
         host, tail = self.chip.host_us(self.program, cpu, clocks.emc_hz)
-        kernels = self._kernels(np.array([clocks.gpu_hz]), clocks.emc_hz, context)
+        times = self._kernels(np.array([float(clocks.gpu_hz)]), clocks.emc_hz, context)
+        kernels = KernelTimes(times.total_us[0], times.compute_us[0], times.dram_bytes[0])
         return Nominal(
-            host,
-            float(tail),
-            float(self.chip.sync_us(cpu)),
-            KernelTimes(*(part[0] for part in kernels)),
+            host_us=host,
+            tail_us=float(tail),
+            sync_us=float(self.chip.sync_us(cpu)),
+            kernels=kernels,
+            gpu_us=float(kernels.total_us.sum()),
+            compute_us=float(kernels.compute_us.sum()),
+            dram_bytes=float(kernels.dram_bytes.sum()),
         )
 
     def _timeline(self, host: Array, gpu: Array) -> Timeline:
@@ -189,68 +221,97 @@ class Engine:
         """Draw the factors on host and GPU times of n jobs, ``[n, K]`` each."""
         spec, kernels = self.workload.engine, self.program.kernels
         jobs = self.noise.jobs(n, spec.run_jitter)[:, None]
-        host = self.noise.around_one((n, kernels), spec.launch_jitter)
+        launch = max(spec.launch_jitter, self.world.host_jitter)
+        host = self.noise.around_one((n, kernels), launch)
         gpu = self.noise.around_one((n, kernels), spec.kernel_jitter)
         return host * jobs, gpu * jobs
 
     def _jobs(self, clocks: Clocks, context: int, n: int) -> tuple[Array, Array, Array]:
         """Run n jobs: latency, GPU time and host time, us, ``[n]`` each."""
         nominal = self.nominal(clocks, context)
-        parts = []
-        for low in range(0, n, 64):
-            host_factor, gpu_factor = self._draw(min(64, n - low))
-            host, gpu = host_factor * nominal.host_us, gpu_factor * nominal.kernels.total_us
-            latency = self._latency(self._timeline(host, gpu), nominal.tail_us, nominal.sync_us)
-            parts.append((latency, gpu.sum(axis=1), host.sum(axis=1) + nominal.tail_us))
-        latency, gpu_busy, host_busy = (
-            np.concatenate(column) for column in zip(*parts, strict=True)
-        )
-        return latency, gpu_busy, host_busy
+        result = np.empty((3, n))
+        for low in range(0, n, _CHUNK):
+            high = min(low + _CHUNK, n)
+            host, gpu = self._draw(high - low)
+            host *= nominal.host_us
+            gpu *= nominal.kernels.total_us
+            if self._other is not None:
+                self._interrupt(clocks.gpu_hz, host, gpu)
+            result[0, low:high] = self._latency(self._timeline(host, gpu), nominal)
+            result[1, low:high] = gpu.sum(axis=1)
+            result[2, low:high] = host.sum(axis=1) + nominal.tail_us
+        return result[0], result[1], result[2]
+
+    def _interrupt(self, gpu_hz: int, host: Array, gpu: Array) -> None:
+        """Let the background's jobs take the stream when they come due; changes ``gpu``."""
+        period_us = 1e6 / self.world.background_fps
+        phases = self.noise.rng.random(len(gpu)) * period_us
+        times = self._timeline(host, gpu)
+        for row, phase in enumerate(phases):
+            due = np.arange(phase, times.end[row, -1], period_us)
+            struck = np.minimum(np.searchsorted(times.start[row], due), gpu.shape[1] - 1)
+            np.add.at(gpu[row], struck, self._background_us(gpu_hz))
+
+    def _background_us(self, gpu_hz: int) -> float:
+        """GPU time of one job of the background, us."""
+        if self._other is None:
+            return 0.0
+        clocks = Clocks(self.board.cpu_hz[-1], int(gpu_hz), self.board.emc_hz[-1])
+        return self._other.nominal(clocks, 0).gpu_us
+
+    def _fluid_background(self, gpu_hz: Array) -> list[float]:
+        """Mean slowdown of the stream by the background at each GPU clock."""
+        fps = self.world.background_fps
+        return [1.0 / (1.0 - min(self._background_us(hz) * fps / 1e6, 0.9)) for hz in gpu_hz]
 
     @staticmethod
-    def _latency(times: Timeline, tail_us: float, sync_us: float) -> Array:
-        gpu_end = times.end[:, -1] if times.end.shape[1] else np.zeros(len(times.end))
-        gpu_end = np.maximum(gpu_end, times.end.max(axis=1))
-        latency: Array = np.maximum(gpu_end, times.launch[:, -1] + tail_us) + sync_us
-        return latency
+    def _latency(times: Timeline, nominal: Nominal) -> Array:
+        gpu_end = times.end[:, -1:].max(axis=1)
+        if times.end.shape[1] > 1:  # with a second stream the last kernel need not end last
+            gpu_end = np.maximum(gpu_end, times.end[:, -2])
+        latency: Array = np.maximum(gpu_end, times.launch[:, -1] + nominal.tail_us)
+        return latency + nominal.sync_us
 
     def _activity(
-        self, clocks: Clocks, context: int, latency: float, gpu_busy: float, host_busy: float
+        self, nominal: Nominal, latency_us: float, gpu_us: float, host_us: float
     ) -> Activity:
-        kernels = self.nominal(clocks, context).kernels
-        share = float(kernels.compute_us.sum() / kernels.total_us.sum())
-        cpu_busy = latency if self.workload.engine.spins else min(host_busy, latency)
+        spec = self.workload.engine
         return Activity(
-            latency_us=float(latency),
-            cpu_busy_us=float(cpu_busy),
-            gpu_busy_us=min(float(gpu_busy), float(latency)),
-            gpu_compute_us=min(float(gpu_busy), float(latency)) * share,
-            dram_bytes=float(kernels.dram_bytes.sum()),
-            helper_us=float(latency) * self.workload.engine.helper_cores,
+            latency_us=latency_us,
+            cpu_busy_us=latency_us if spec.spins else min(host_us, latency_us),
+            gpu_busy_us=min(gpu_us, latency_us),
+            gpu_compute_us=min(nominal.compute_us, latency_us),
+            dram_bytes=nominal.dram_bytes,
+            helper_us=latency_us * spec.helper_cores,
         )
 
-    def _governed_emc(self, gpu_hz: Array, emc_hz: int, context: int) -> int:
-        """Follow traffic: the lowest memory clock that a free-running governor would hold."""
-        top = self.chip.kernels(
-            self.workload, self.program, gpu_hz[:1], emc_hz, np.array([float(context)])
-        )
-        rate = top.dram_bytes.sum() / top.total_us.sum()
-        for point in self.board.emc_hz:
-            full = float(self.chip.bandwidth(gpu_hz[:1], point)[0])
-            if point >= emc_hz or (point > self.board.emc_hz[0] and rate < 0.35 * full):
+    def _governed_emc(self, gpu_hz: Array, emc_hz: int, context: Array) -> int:
+        """Follow traffic: the memory clock that a free-running governor settles on."""
+        times = self.chip.kernels(self.workload, self.program, gpu_hz, emc_hz, context)
+        rate = times.dram_bytes.sum() / times.total_us.sum()
+        for point in self.board.emc_hz[1:]:
+            if point < emc_hz and rate < _EMC_BUSY * float(self.chip.bandwidth(gpu_hz, point)[0]):
                 return point
         return emc_hz
 
-    def _background_busy(self):  # type: ignore[no-untyped-def]
-        other = get_workload("mobilenetv2", self.workload.engine.name)
-        engine = Engine(self.board, other)
 
-        @lru_cache(maxsize=64)
-        def busy(gpu_hz: int) -> float:
-            times = engine._kernels(np.array([gpu_hz]), self.board.emc_hz[-1], 0)
-            return float(times.total_us.sum())
+class UniqueLayer(NamedTuple):
+    """A layer as users write it, and where the network has it.
 
-        return busy
+    Attributes:
+        kind: Kind of layer.
+        config: Static configuration by name.
+        places: Indices into the network's layers.
+    """
+
+    kind: str
+    config: dict[str, int]
+    places: tuple[int, ...]
+
+
+def _background(board: BoardSpec, workload: Workload) -> Engine:
+    """Make the camera model that shares the GPU."""
+    return Engine(board, get_workload("mobilenetv2", workload.engine.name))
 
 
 def _sync_points(program: Program, every: int) -> tuple[int, ...]:
@@ -269,10 +330,11 @@ def _branches(
         return None, None
     side = program.layer % 4 == 3
     first = np.diff(program.layer, prepend=-1) != 0
-    return side, first & ~side
+    return side, first & (program.layer % 4 == 1)
 
 
 def _switched_host(before: Array, after: Array, at_us: float) -> Array:
     """Host costs when the clock changes ``at_us`` into the host's work."""
     done = np.clip((at_us - (np.cumsum(before) - before)) / before, 0.0, 1.0)
-    return before * done + after * (1.0 - done)
+    mixed: Array = before * done + after * (1.0 - done)
+    return mixed

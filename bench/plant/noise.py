@@ -1,8 +1,8 @@
 """Randomness of the plant: jitter of launches, kernels and jobs, and bursts of slow jobs.
 
-On real boards late jobs come in clusters: at a base rate of 0.1 % the chance that a miss follows a miss is
-20 to 190 times the base rate, with runs up to 16 (Orin Nano traces of arXiv 2606.16106). A two-state chain
-reproduces that; independent noise cannot.
+On real boards late jobs come in clusters: at a base rate of 0.1 % the chance that a miss follows a
+miss is 20 to 190 times the base rate, with runs up to 16 (Orin Nano traces of arXiv 2606.16106). A
+two-state chain reproduces that; independent noise cannot.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Bursts:
     Attributes:
         enter: Chance that a burst begins with a job.
         leave: Chance that a burst ends after a job.
-        scale: Mean relative slowdown within a burst (exponentially distributed from burst to burst).
+        scale: Mean relative slowdown within a burst (exponential over bursts).
     """
 
     enter: float = 4e-4
@@ -51,8 +51,7 @@ class Noise:
     def jobs(self, n: int, sigma: float) -> Array:
         """Draw the factor common to all of a job, for n jobs in sequence, bursts included."""
         factors = self.around_one((n,), sigma)
-        draws = self.rng.random(n)
-        return factors * (1.0 + self._burst_levels(draws))
+        return factors * (1.0 + self._burst_levels(self.rng.random(n)))
 
     def _burst_levels(self, draws: Array) -> Array:
         """Follow the chain: a level above zero is a burst; it ends or begins by the draw."""

@@ -1,7 +1,7 @@
-"""Power of a board, rail by rail: C V^2 f with activity, leakage with temperature, memory by traffic.
+"""Power of a board, rail by rail: C V^2 f with activity, leakage with heat, memory by traffic.
 
-Constants come from ``physics.power`` of the board file. All sums work on arrays as well as on single
-operating points, so that an oracle can ask for a whole grid at once.
+Constants come from ``physics.power`` of the board file. All sums work on arrays as well as on
+single operating points, so that an oracle can ask for a whole grid at once.
 """
 
 from collections.abc import Mapping
@@ -138,8 +138,8 @@ class PowerModel:
     def _cpu(self, hz: ArrayLike, duty: Duty, leak: Array) -> Array:
         c, volts = self._p["cpu"], self.volts("cpu", hz)
         swing = _floats(hz) / 1e9 * volts**2
-        power: Array = swing * (c["core_w"] * duty.cpu + c["idle_w"] * len(self.board.cpus))
-        return power + c["leak_w"] * volts * leak
+        active: Array = swing * (c["core_w"] * duty.cpu + c["idle_w"] * len(self.board.cpus))
+        return active + c["leak_w"] * volts * leak
 
     def _gpu(self, hz: ArrayLike, duty: Duty, leak: Array) -> Array:
         g, volts = self._p["gpu"], self.volts("gpu", hz)

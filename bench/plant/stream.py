@@ -1,10 +1,10 @@
 """The discrete-event core: a launcher that runs ahead, a bounded queue, an in-order GPU stream.
 
-Kernel j is launched when the host has done its work for it and the queue has room (kernel j - Q has
-left it), and starts when it has been launched and kernel j - 1 has ended. Both rules are recursions of
-"later of two, plus a duration"; they are evaluated for whole vectors with running sums and running
-maxima instead of a loop over events. The event loop itself is kept as :func:`event_loop`: the reference
-for tests, and the way to run a second stream.
+Kernel j is launched when the host has done its work for it and the queue has room (kernel j - Q
+has left it), and starts when it has been launched and kernel j - 1 has ended. Both rules are
+recursions of "later of two, plus a duration"; they are evaluated for whole vectors with running
+sums and running maxima instead of a loop over events. The event loop itself is kept as
+:func:`event_loop`: the reference for tests, and the way to run a second stream.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """A workload is a network run by an engine in a precision: a sequence of launches and kernels.
 
-An engine says what a launch costs the host and which ops become kernels of their own; a precision says
-how many bytes a number has and which arithmetic units it uses. No clock appears here.
+An engine says what a launch costs the host and which ops become kernels of their own; a precision
+says how many bytes a number has and which arithmetic units it uses. No clock appears here.
 """
 
 from dataclasses import dataclass, replace
@@ -236,10 +236,10 @@ class Workload:
         return lower(self, self.network.layers)
 
     def alone(self, layer: Layer) -> "Workload":
-        """Make a workload of one layer run by itself."""
+        """Make a workload of one layer run by itself, without what precedes a whole job."""
         name = f"{self.network.name}/{layer.kind}"
         net = Network(name, (layer,), self.network.phase, self.network.max_context)
-        return replace(self, network=net)
+        return replace(self, network=net, engine=replace(self.engine, frame_kcycles=0.0))
 
 
 class _Lowering:

@@ -1,7 +1,7 @@
-"""Worlds: ways in which a board departs from an in-order stream fed by one undisturbed launcher.
+"""Worlds: ways in which a board departs from one launcher and one in-order stream.
 
-An in-order stream behind a launcher *is* a max-plus recursion, so an estimator built on one agrees with
-the plain world almost by construction. The other worlds are where estimators are compared.
+An in-order stream behind a launcher *is* a max-plus recursion, so an estimator built on one agrees
+with the plain world almost by construction. The other worlds are where estimators are compared.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ class World:
         name: Key of :data:`WORLDS`.
         queue: Launches that may wait for the GPU.
         sync_every: Layers after which the host waits for the GPU each time; 0 for never.
-        second_stream: Whether every other branch op runs on a second stream.
+        second_stream: Whether every fourth layer runs on a second stream.
         isolated_cpu: Host cost of a layer run alone relative to the same layer in the network.
         isolated_gpu: The same for GPU time.
         profiler_us: Time a profiler adds to each kernel of a layer run alone, us.
         emc_governed: Whether the memory clock follows traffic instead of the request.
         host_slowdown: Factor on host costs (other work on the cores).
+        host_jitter: Relative deviation of single launches, where it is above the engine's own.
         inversion: Slowdown of cache-resident kernels at the top GPU clock.
         background_fps: Rate of a MobileNet that shares stream and cores, jobs per second.
         traffic_share: Share of memory bandwidth taken by others.
@@ -37,6 +38,7 @@ class World:
     profiler_us: float = 0.0
     emc_governed: bool = False
     host_slowdown: float = 1.0
+    host_jitter: float = 0.0
     inversion: float = 0.0
     background_fps: float = 0.0
     traffic_share: float = 0.0
@@ -53,9 +55,9 @@ WORLDS = {
         World("two-streams", second_stream=True),
         World("isolated-bias", isolated_cpu=1.08, isolated_gpu=1.03, profiler_us=3.0),
         World("governed-emc", emc_governed=True),
-        World("cpu-contention", host_slowdown=1.3),
+        World("cpu-contention", host_slowdown=1.3, host_jitter=0.3),
         World("l2-inversion", inversion=0.08),
-        World("background", background_fps=30.0),
+        World("background", background_fps=30.0, host_slowdown=1.08),
         World("memory-traffic", traffic_share=0.35),
     )
 }

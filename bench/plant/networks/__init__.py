@@ -1,7 +1,7 @@
 """Networks as static lists of layers: what they compute and move, not how long it takes."""
 
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 
 from bench.plant.networks.cnn import (
     alexnet,

@@ -1,9 +1,10 @@
 """Convolutional networks as the papers and torchvision define them.
 
-A conv layer carries its batch norm, activation and residual add, because that is what a profiler can
-cut out and run alone. Sources: ResNet arXiv 1512.03385, VGG 1409.1556, DenseNet 1608.06993, MobileNetV2
-1801.04381, AlexNet (torchvision's one-column form), Network-in-Network 1312.4400 (the ImageNet model of
-its authors), OverFeat 1312.6229 (fast model), CIFAR10-6conv (NeuralPower, arXiv 1710.05420).
+A conv layer carries its batch norm, activation and residual add, because that is what a profiler
+can cut out and run alone. Sources: ResNet arXiv 1512.03385, VGG 1409.1556, DenseNet 1608.06993,
+MobileNetV2 1801.04381, AlexNet (torchvision's one-column form), Network-in-Network 1312.4400 (the
+ImageNet model of its authors), OverFeat 1312.6229 (fast model), CIFAR10-6conv (named by
+NeuralPower, arXiv 1710.05420; its widths are assumed).
 """
 
 from dataclasses import dataclass, field
@@ -187,9 +188,9 @@ def mobilenetv2() -> Network:
     """MobileNetV2, width 1.0, 224 x 224."""
     t = Tape(3, 224)
     t.conv(32, 3, 2)
-    plan = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2))
-    plan += ((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-    for expand, out, repeats, first in plan:
+    early = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2))
+    late = ((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for expand, out, repeats, first in early + late:
         for index in range(repeats):
             stride = 1 if index else first
             inp = t.channels

@@ -1,9 +1,10 @@
 """Decoder-only language models, as one decode step or as prefill of a whole prompt.
 
-In decode one token passes; the cache of keys and values grows the reads with the context. In prefill the
-context is the prompt: linear layers grow with it, attention with its square. Ops follow what the
-Hugging Face eager implementations issue, views included (they cost the host, not the GPU).
-Sources: GPT-2 (openai/gpt2-large config.json), Qwen2 arXiv 2407.10671, Llama 3 2407.21783, Qwen3 2505.09388.
+In decode one token passes; the cache of keys and values grows the reads with the context. In
+prefill the context is the prompt: linear layers grow with it, attention with its square. Ops follow
+what the Hugging Face eager implementations issue, views included (they cost the host, not the GPU).
+Sources: GPT-2 (openai/gpt2-large config.json), Qwen2 arXiv 2407.10671, Llama 3 2407.21783, Qwen3
+2505.09388.
 """
 
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """Makes ops for one pass: ``t`` tokens fixed (decode) or one per token of context (prefill)."""
+    """Makes ops for one pass: over one token (decode) or all tokens of the context (prefill)."""
 
     prefill: bool
 
