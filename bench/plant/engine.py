@@ -55,6 +55,22 @@ class Nominal(NamedTuple):
     dram_bytes: float
 
 
+class Trace(NamedTuple):
+    """n jobs in detail.
+
+    Attributes:
+        latency_us: ``[n]``.
+        host_us: Host time before each launch, ``[n, K]``.
+        gpu_us: Durations of the kernels, ``[n, K]``.
+        times: When they were launched, started, ended.
+    """
+
+    latency_us: Array
+    host_us: Array
+    gpu_us: Array
+    times: Timeline
+
+
 class Engine:
     """One workload on one board.
 
@@ -82,7 +98,19 @@ class Engine:
         self._syncs = _sync_points(self.program, world.sync_every)
         self._side, self._joins = _branches(self.program, world)
         self._other = _background(board, workload) if world.background_fps else None
+        self._disturbed = (1.0, 1.0, 0.0)
         self.nominal = lru_cache(maxsize=512)(self._nominal)
+
+    def disturb(self, host: float, gpu: float, per_launch_us: float) -> None:
+        """Run from now on as under a profiler.
+
+        Args:
+            host: Factor on host times.
+            gpu: Factor on GPU times.
+            per_launch_us: Host time added to each launch, us.
+        """
+        self._disturbed = (host, gpu, per_launch_us)
+        self.nominal.cache_clear()
 
     def run(self, clocks: Clocks, *, context: int = 0, n: int = 1) -> Array:
         """Run n jobs one after the other.
@@ -95,13 +123,45 @@ class Engine:
         Returns:
             Latencies, us, ``[n]``.
         """
-        return self._jobs(clocks, context, n)[0]
+        return self.sample(clocks, context, n)[0]
 
     def job(self, clocks: Clocks, context: int = 0) -> Activity:
         """Run one job and tell what it did."""
-        latency, gpu_busy, host_busy = self._jobs(clocks, context, 1)
+        latency, gpu_busy, host_busy = self.sample(clocks, context, 1)
         nominal = self.nominal(clocks, context)
         return self._activity(nominal, float(latency[0]), float(gpu_busy[0]), float(host_busy[0]))
+
+    def sample(self, clocks: Clocks, context: int, n: int) -> tuple[Array, Array, Array]:
+        """Run n jobs.
+
+        Args:
+            clocks: Clocks in force, Hz.
+            context: Tokens in the context.
+            n: Jobs.
+
+        Returns:
+            Latency, GPU busy time and host time, us, ``[n]`` each.
+        """
+        result = np.empty((3, n))
+        tail_us = self.nominal(clocks, context).tail_us
+        for low in range(0, n, _CHUNK):
+            part = slice(low, min(low + _CHUNK, n))
+            trace = self.trace(clocks, context, part.stop - low)
+            result[0, part] = trace.latency_us
+            result[1, part] = trace.gpu_us.sum(axis=1)
+            result[2, part] = trace.host_us.sum(axis=1) + tail_us
+        return result[0], result[1], result[2]
+
+    def trace(self, clocks: Clocks, context: int, n: int) -> Trace:
+        """Run n jobs and keep all their events; arguments as :meth:`sample`."""
+        nominal = self.nominal(clocks, context)
+        host, gpu = self._draw(n)
+        host *= nominal.host_us
+        gpu *= nominal.kernels.total_us
+        if self._other is not None:
+            self._interrupt(clocks.gpu_hz, host, gpu)
+        times = self._timeline(host, gpu)
+        return Trace(self._latency(times, nominal), host, gpu, times)
 
     def activity(self, clocks: Clocks, context: int = 0) -> Activity:
         """Tell what a job does without noise."""
@@ -198,10 +258,13 @@ class Engine:
         cpu = np.asarray(float(clocks.cpu_hz))
         host, tail = self.chip.host_us(self.program, cpu, clocks.emc_hz)
         times = self._kernels(np.array([float(clocks.gpu_hz)]), clocks.emc_hz, context)
-        kernels = KernelTimes(times.total_us[0], times.compute_us[0], times.dram_bytes[0])
+        host_factor, gpu_factor, per_launch_us = self._disturbed
+        kernels = KernelTimes(
+            times.total_us[0] * gpu_factor, times.compute_us[0], times.dram_bytes[0]
+        )
         return Nominal(
-            host_us=host,
-            tail_us=float(tail),
+            host_us=host * host_factor + per_launch_us,
+            tail_us=float(tail) * host_factor,
             sync_us=float(self.chip.sync_us(cpu)),
             kernels=kernels,
             gpu_us=float(kernels.total_us.sum()),
@@ -225,22 +288,6 @@ class Engine:
         host = self.noise.around_one((n, kernels), launch)
         gpu = self.noise.around_one((n, kernels), spec.kernel_jitter)
         return host * jobs, gpu * jobs
-
-    def _jobs(self, clocks: Clocks, context: int, n: int) -> tuple[Array, Array, Array]:
-        """Run n jobs: latency, GPU time and host time, us, ``[n]`` each."""
-        nominal = self.nominal(clocks, context)
-        result = np.empty((3, n))
-        for low in range(0, n, _CHUNK):
-            high = min(low + _CHUNK, n)
-            host, gpu = self._draw(high - low)
-            host *= nominal.host_us
-            gpu *= nominal.kernels.total_us
-            if self._other is not None:
-                self._interrupt(clocks.gpu_hz, host, gpu)
-            result[0, low:high] = self._latency(self._timeline(host, gpu), nominal)
-            result[1, low:high] = gpu.sum(axis=1)
-            result[2, low:high] = host.sum(axis=1) + nominal.tail_us
-        return result[0], result[1], result[2]
 
     def _interrupt(self, gpu_hz: int, host: Array, gpu: Array) -> None:
         """Let the background's jobs take the stream when they come due; changes ``gpu``."""

@@ -105,22 +105,32 @@ class PowerModel:
         """Tell the mean true power of the module over a period, mW; arguments as :meth:`rails`."""
         return self.rails(clocks, activity, period_us, temp_c).total_mw
 
-    def rails_grid(
+    def parts_grid(
         self, cpu_hz: ArrayLike, gpu_hz: ArrayLike, emc_hz: ArrayLike, duty: Duty, temp_c: ArrayLike
     ) -> dict[str, Array]:
-        """Tell the mean power of each rail, mW; all arguments broadcast against each other."""
-        leak = 2.0 ** ((np.asarray(temp_c, dtype=np.float64) - _REFERENCE_C) / _LEAK_DOUBLING_C)
-        watts: dict[str, Any] = dict.fromkeys(self._labels, 0.0)
-        parts = {
+        """Tell the mean power of ``"cpu"``, ``"gpu"``, ``"memory"`` and ``"soc"``, W.
+
+        All arguments broadcast against each other.
+        """
+        leak = 2.0 ** ((_floats(temp_c) - _REFERENCE_C) / _LEAK_DOUBLING_C)
+        return {
             "cpu": self._cpu(cpu_hz, duty, leak),
             "gpu": self._gpu(gpu_hz, duty, leak),
             "memory": self._memory(emc_hz, duty),
             "soc": self._soc(emc_hz, duty),
         }
-        for name, power in parts.items():
-            if self._p[name]["rail"] != self._p["system"]["rail"]:
-                watts[self._p[name]["rail"]] = watts[self._p[name]["rail"]] + power
+
+    def rails_grid(
+        self, cpu_hz: ArrayLike, gpu_hz: ArrayLike, emc_hz: ArrayLike, duty: Duty, temp_c: ArrayLike
+    ) -> dict[str, Array]:
+        """Tell the mean power of each rail, mW; arguments as :meth:`parts_grid`."""
+        parts = self.parts_grid(cpu_hz, gpu_hz, emc_hz, duty, temp_c)
         system = self._p["system"]
+        watts: dict[str, Any] = dict.fromkeys(self._labels, 0.0)
+        for name, power in parts.items():
+            label = self._p[name]["rail"]
+            if label != system["rail"]:
+                watts[label] = watts[label] + power
         chip = parts["cpu"] + parts["gpu"] + parts["soc"]
         base = system["idle_w"] + parts["memory"] + system["loss"] * chip
         watts[system["rail"]] = base + (chip if self._total else 0.0)
@@ -130,7 +140,7 @@ class PowerModel:
     def total_grid(
         self, cpu_hz: ArrayLike, gpu_hz: ArrayLike, emc_hz: ArrayLike, duty: Duty, temp_c: ArrayLike
     ) -> Array:
-        """Tell the mean power of the module, mW; arguments as :meth:`rails_grid`."""
+        """Tell the mean power of the module, mW; arguments as :meth:`parts_grid`."""
         grid = self.rails_grid(cpu_hz, gpu_hz, emc_hz, duty, temp_c)
         total: Array = np.sum([grid[label] for label in self._disjoint], axis=0)
         return total
