@@ -151,7 +151,7 @@ def _assemble(path: Path, names: list[str], cells: Cells, header: TableHeader) -
     if wanted != len(cells):
         missing = next(key for key in itertools.product(*axes) if key not in cells)
         count = wanted - len(cells)
-        raise _bad(str(path), f"{count} cells are missing, the first at {_text(missing)}")
+        raise _bad(str(path), f"{count} of {wanted} cells missing, first {_text(missing)}")
     shape = tuple(len(axis) for axis in axes)
     rows = [cells[key][1] for key in itertools.product(*axes)]
     columns = np.array(rows, dtype=np.float32).T.reshape(-1, *shape)
