@@ -12,6 +12,7 @@ Errors:
 """
 
 import itertools
+import struct
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -67,6 +68,16 @@ class UnavailableError(ClientError, ConnectionError):
     """The daemon is away or does not answer."""
 
 
+_BEGIN_TAIL = struct.Struct(">Q10sQ")
+_START_KEY = b"\xa8start_ns\xcf"
+
+
+def begin_head(session: int) -> bytes:
+    """Return the bytes of a plain ``begin`` up to the number of the job."""
+    whole = encode(Begin(v=1, session=session, job=2**64 - 1, start_ns=2**63 - 1))
+    return whole[: -_BEGIN_TAIL.size]
+
+
 @dataclass(slots=True)
 class Stats:
     """What became of a client's messages.
@@ -115,18 +126,42 @@ class SessionCore:
         stats: The client's counts.
     """
 
-    __slots__ = ("_jobs", "_stats", "job", "open_id", "refused", "spec", "start_ns", "tried_ns")
+    __slots__ = (
+        "_stats",
+        "begin_head",
+        "blocked",
+        "job",
+        "open_id",
+        "retry_at_ns",
+        "spec",
+        "start_ns",
+        "tried_ns",
+    )
 
     def __init__(self, spec: Open, stats: Stats) -> None:
         self.spec = spec
-        self.open_id: int | None = 0
-        """Id of the ``open`` in flight; 0 when one is still to be sent; None once answered."""
-        self.refused = False
+        self.blocked = True
+        """Whether an ``open`` must go out first: none was sent yet, or it was refused."""
+        self.retry_at_ns = 0
+        """When a blocked session may send its ``open``."""
+        self.open_id: int | None = None
+        """Id of the ``open`` in flight."""
         self.tried_ns = 0
+        """When the last ``open`` was sent."""
         self.job = 0
         self.start_ns = 0
+        self.begin_head = begin_head(spec.session)
         self._stats = stats
-        self._jobs = itertools.count(1)
+
+    def plain_begin(self) -> bytes:
+        """Start the next job now, with what the session asks for; return the message's bytes.
+
+        The same as encoding :meth:`begin`, but with integers of full width and without building a
+        ``Begin``: this is the one message that a deadline waits for.
+        """
+        self.job += 1
+        self.start_ns = time.monotonic_ns()
+        return self.begin_head + _BEGIN_TAIL.pack(self.job, _START_KEY, self.start_ns)
 
     def begin(
         self,
@@ -142,7 +177,7 @@ class SessionCore:
         """
         if deadline is not None and deadline_at_ns is not None:
             raise ValueError("give deadline or deadline_at_ns, not both")
-        self.job = next(self._jobs)
+        self.job += 1
         self.start_ns = time.monotonic_ns() if start_ns is None else start_ns
         return Begin(
             v=1,
@@ -255,13 +290,13 @@ class Core:
     def open(self, session: SessionCore) -> Open:
         """Build the ``open`` of a session and note that it is on its way."""
         session.open_id, session.tried_ns = self.next_id(), time.monotonic_ns()
-        session.refused = False
+        session.blocked = False
         return structs.replace(session.spec, id=session.open_id)
 
     def forget(self, session: SessionCore) -> Close | None:
         """Take a session off the books; None if there is nothing to close at the daemon."""
         known = self.sessions.pop(session.spec.session, None) is not None
-        if not known or session.open_id == 0 or session.refused:
+        if not known or session.blocked:
             return None
         return Close(v=1, session=session.spec.session)
 
@@ -274,12 +309,20 @@ class Core:
         if self._send(encode(request)):
             self.stats.sent += 1
             return True
-        self.stats.dropped += 1
         if isinstance(request, Open):
-            self.sessions[request.session].open_id = 0
+            self._block(request.session, 0)
+        self.lost()
+        return False
+
+    def lost(self) -> None:
+        """Count a message that could not be sent.
+
+        Raises:
+            UnavailableError: Only if strict.
+        """
+        self.stats.dropped += 1
         if self._strict:
             raise UnavailableError("the governor is away; is flamegov running? (flamegov status)")
-        return False
 
     def tell(self, session: SessionCore, request: SessionRequest) -> None:
         """Send a one-way request of a session, and its ``open`` first if that is due.
@@ -287,10 +330,10 @@ class Core:
         Raises:
             UnavailableError: It was dropped (only if strict).
         """
-        if session.refused and time.monotonic_ns() - session.tried_ns < REFUSED_RETRY_NS:
-            self.stats.dropped += 1
-            return
-        if session.refused or session.open_id == 0:
+        if session.blocked:
+            if time.monotonic_ns() < session.retry_at_ns:
+                self.stats.dropped += 1
+                return
             self.post(self.open(session))
         self.post(request)
 
@@ -319,19 +362,24 @@ class Core:
         """Tell whether a request failed only because its session was being opened again."""
         session = self.sessions.get(getattr(request, "session", -1))
         forgotten = isinstance(answer, Error) and answer.code == Code.REOPEN
-        return forgotten and session is not None and not session.refused
+        return forgotten and session is not None and not session.blocked
 
     def _note(self, session: SessionCore, answer: Reply | Error) -> None:
         if answer.id and answer.id == session.open_id:
             session.open_id = None
-            session.refused = isinstance(answer, Error) and answer.code != Code.DUPLICATE_SESSION
-        elif isinstance(answer, Error) and answer.code == Code.REOPEN and not session.refused:
+            if isinstance(answer, Error) and answer.code != Code.DUPLICATE_SESSION:
+                self._block(session.spec.session, time.monotonic_ns() + REFUSED_RETRY_NS)
+        elif isinstance(answer, Error) and answer.code == Code.REOPEN and not session.blocked:
             # Every message that was under way when the daemon went away brings one such error;
             # the `open` that answers the first of them repairs them all.
             waited_ns = time.monotonic_ns() - session.tried_ns
-            if not session.open_id or waited_ns > REOPEN_PATIENCE_NS:
+            if session.open_id is None or waited_ns > REOPEN_PATIENCE_NS:
                 self.stats.reopened += 1
                 self.post(self.open(session))
+
+    def _block(self, number: int, retry_at_ns: int) -> None:
+        session = self.sessions[number]
+        session.blocked, session.open_id, session.retry_at_ns = True, None, retry_at_ns
 
 
 def hiding(kind: type[BaseException] | None) -> AbstractContextManager[None]:

@@ -265,9 +265,15 @@ class Session:
             ValueError: The deadline is out of bounds.
             ClientError: The daemon is away or refuses (only if strict).
         """
-        request = self._core.begin(start_ns, deadline, deadline_at_ns, context)
-        self._say(request, ack)
-        return request.job
+        core = self._core
+        if start_ns is deadline is deadline_at_ns is context is None and not (ack or core.blocked):
+            if self._client._transport.send(core.plain_begin()):
+                self._client.stats.sent += 1
+            else:
+                self._client._core.lost()
+        else:
+            self._say(core.begin(start_ns, deadline, deadline_at_ns, context), ack)
+        return core.job
 
     def end(
         self,
@@ -414,13 +420,10 @@ class Job:
 
     def __enter__(self) -> "Job":
         """Tell that the job starts."""
-        self.start_ns = time.monotonic_ns()
         self.number = self._session.begin(
-            start_ns=self.start_ns,
-            deadline=self._deadline,
-            deadline_at_ns=self._deadline_at_ns,
-            context=self._context,
+            deadline=self._deadline, deadline_at_ns=self._deadline_at_ns, context=self._context
         )
+        self.start_ns = self._session._core.start_ns
         return self
 
     def __exit__(

@@ -22,6 +22,7 @@ from governor.messages import (
     Query,
     Status,
     Update,
+    decode_request,
     encode_error,
 )
 from governor.testing import MockTransport
@@ -268,29 +269,38 @@ def test_strict_raises_what_was_refused(mock: MockTransport, daemon: Daemon) -> 
 
 
 def test_a_refused_session_keeps_quiet_and_asks_again_later(
-    mock: MockTransport, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    mock: MockTransport, daemon: Daemon
 ) -> None:
+    def job() -> None:
+        with s.job():
+            pass
+
     daemon.refuse_open = Code.UNKNOWN_MODEL
     with connect(transport=mock) as gov, gov.session("m") as s:
         for _ in range(3):
-            with s.job():
-                pass
-        assert len(mock.sent) == 1
-        assert gov.stats.dropped == 6
-        monkeypatch.setattr(_clientcore, "REFUSED_RETRY_NS", 0)
-        with s.job():
-            pass
-        monkeypatch.undo()
-        s.begin()
+            job()
+        assert (len(mock.of(Open)), len(mock.sent), gov.stats.dropped) == (1, 1, 6)
+        s._core.retry_at_ns = time.monotonic_ns()
+        for _ in range(3):
+            job()
         assert len(mock.of(Open)) == 2
-        monkeypatch.setattr(_clientcore, "REFUSED_RETRY_NS", 0)
+        assert s._core.retry_at_ns > time.monotonic_ns()
         daemon.refuse_open = None
-        with s.job():
-            pass
-        with s.job():
-            pass
-        assert len(mock.of(Open)) == 3
-        assert not s._core.refused
+        s._core.retry_at_ns = time.monotonic_ns()
+        dropped = gov.stats.dropped
+        for _ in range(3):
+            job()
+        assert (len(mock.of(Open)), gov.stats.dropped) == (3, dropped)
+
+
+def test_the_lean_begin_is_the_same_message(mock: MockTransport) -> None:
+    with connect(transport=mock) as gov:
+        for number in (1, 200, 70_000):
+            core = gov.session("m")._core
+            core.begin_head = _clientcore.begin_head(number)
+            core.job = 2**63
+            decoded = decode_request(core.plain_begin())
+            assert decoded == Begin(v=1, session=number, job=2**63 + 1, start_ns=core.start_ns)
 
 
 def test_a_silent_daemon_times_out(mock: MockTransport) -> None:
