@@ -4,6 +4,7 @@ matplotlib lays the chart out in sentinel colours; these are then replaced by CS
 ``bench/report.py`` defines for light and dark pages.
 """
 
+import importlib.util
 import io
 import re
 from collections.abc import Sequence
@@ -54,19 +55,26 @@ class Panel(NamedTuple):
     series: Sequence[Series]
 
 
+def check_matplotlib() -> None:
+    """Refuse early, before a long run, when there is nothing to draw with.
+
+    Raises:
+        FlamegovError: matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise FlamegovError("charts need matplotlib", hint="pip install 'flamegov[bench]'")
+
+
 def stack(panels: Sequence[Panel], x_label: str) -> str:
     """Draw panels one above the other and return the ``<svg>`` element.
 
     Raises:
         FlamegovError: matplotlib is not installed.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise FlamegovError(
-            "charts need matplotlib", why=str(error), hint="pip install 'flamegov[bench]'"
-        ) from error
+    check_matplotlib()
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     style: dict[Any, Any] = {
         "svg.fonttype": "none", "svg.hashsalt": "flamegov", "font.size": 9,
         "text.color": _INK, "axes.edgecolor": _GRID, "axes.labelcolor": _INK,

@@ -92,6 +92,19 @@ def render(title: str, sections: Sequence[Section], facts: Mapping[str, str]) ->
 """
 
 
+def check_place(path: Path) -> None:
+    """Refuse early, before a long run, a place that no page can be written to.
+
+    Raises:
+        FlamegovError: It is a folder, or its folder cannot be written.
+    """
+    folder = next(p for p in (path.parent, *path.absolute().parents) if p.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise FlamegovError(
+            "cannot write the report", where=str(path), hint="name another place with --report"
+        )
+
+
 def write(path: Path, page: str) -> None:
     """Write the page.
 
