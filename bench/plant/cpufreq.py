@@ -40,7 +40,15 @@ class CpuPolicy:
         self._layout = layout
         self._min: dict[str, int] = {"user": 0}
         self._max: dict[str, int] = {"user": _NO_MAX}
-        self._steps = " ".join(map(str, self.table)) + " "
+        self._constant = {
+            "related_cpus": ro(" ".join(map(str, self.cpus))),
+            "cpuinfo_min_freq": ro(self.table[0]),
+            "cpuinfo_max_freq": ro(self.table[-1]),
+            "cpuinfo_transition_latency": ro(_TRANSITION_LATENCY_NS),
+            "scaling_available_frequencies": ro(" ".join(map(str, self.table)) + " "),
+            "scaling_available_governors": ro(" ".join(layout.cpu_governors) + " "),
+            "scaling_driver": ro(layout.cpu_driver),
+        }
         self._stores: dict[str, Store] = {
             "scaling_governor": self._store_governor,
             "scaling_min_freq": self._store_min,
@@ -61,15 +69,9 @@ class CpuPolicy:
         real = min(self.cur_khz, self.hardware_cap_khz or self.cur_khz)
         speed = self.goal_khz if self.governor == "userspace" else "<unsupported>"
         return {
+            **self._constant,
             "affected_cpus": ro(" ".join(map(str, sorted(self.online)))),
-            "related_cpus": ro(" ".join(map(str, self.cpus))),
-            "cpuinfo_min_freq": ro(self.table[0]),
-            "cpuinfo_max_freq": ro(self.table[-1]),
-            "cpuinfo_transition_latency": ro(_TRANSITION_LATENCY_NS),
             "cpuinfo_cur_freq": Attr(0o400, f"{real}\n"),
-            "scaling_available_frequencies": ro(self._steps),
-            "scaling_available_governors": ro(" ".join(self._layout.cpu_governors) + " "),
-            "scaling_driver": ro(self._layout.cpu_driver),
             "scaling_cur_freq": ro(self.cur_khz),
             "scaling_governor": rw(self.governor),
             "scaling_min_freq": rw(low),

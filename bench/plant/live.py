@@ -23,6 +23,7 @@ from bench.plant.machine import Machine
 from bench.plant.progress import JobRequest, JobResult
 from bench.plant.tree import SimTree, build_tree
 
+_PLAIN_LAG_NS = 500_000  # from a write to its being seen, and from a change to its being shown
 READY = "ready"
 """Line on stdout that says that tree and socket are there."""
 
@@ -83,8 +84,8 @@ class PlainFiles:
             machine.touched.clear()
             for path in self._tree.stale(devices):
                 self._take(path, time.monotonic_ns())
-                self._tree.show(path)
-                self._watch_new(path)
+                if self._tree.show(path):
+                    self._watch_new(path)
 
     def _take(self, path: str, now_ns: int) -> None:
         data = self._tree.foreign(path)
@@ -99,9 +100,8 @@ class PlainFiles:
             self._machine.touched.add(device)
 
     def _watch_new(self, path: str) -> None:
-        folder = str(Path(path).parent)
-        known = not folder.endswith("/userspace") or self._inotify.watching(folder)
-        if not known and self._tree.path(folder).is_dir():
+        folder = path.rpartition("/")[0]
+        if folder.endswith("/userspace") and not self._inotify.watching(folder):
             self._inotify.watch(folder)
             self._take(path, time.monotonic_ns())  # it may have been written before the watch
 
@@ -165,6 +165,7 @@ class Live:
             for source in ready:
                 self._serve(source, now_ns)
             self._files.show()
+            _ = machine.rails  # computed now, so that the next write need not wait for it
             self._clients = [client for client in self._clients if client.fileno() >= 0]
 
     def _serve(self, source: object, now_ns: int) -> None:
@@ -202,6 +203,7 @@ class Live:
         self._machine.submit(job, now_ns, client.ran)
 
     def _energy(self, client: Client, _: wire.AskEnergy, now_ns: int) -> wire.Energy:
+        self._machine.catch_up(now_ns)
         meter = self._machine.meter
         rails = dict(meter.energy_mj)
         reply = wire.Energy(
@@ -284,7 +286,9 @@ def _serve(options: argparse.Namespace) -> None:
     board = load_board(options.board)
     tree = build_tree(options.root, board, jetpack=options.jetpack, mode=options.mode)
     now_ns = time.monotonic_ns()
-    machine = Machine(tree.files, world=options.world, seed=options.seed, now_ns=now_ns)
+    machine = Machine(
+        tree.files, world=options.world, seed=options.seed, now_ns=now_ns, lag_ns=_PLAIN_LAG_NS
+    )
     with ExitStack() as stack:
         files = PlainFiles(tree, machine)
         stack.callback(files.close)

@@ -51,13 +51,20 @@ class Machine:
         world: How it departs from the plain model.
         seed: Seed of all randomness.
         now_ns: Time of the start.
+        lag_ns: How late the owner sees a write and shows its effect; taken off every delay.
 
     Attributes:
         touched: Devices whose files have changed since the owner last looked; the owner clears it.
     """
 
     def __init__(
-        self, files: BoardFiles, *, world: str = "plain", seed: int = 0, now_ns: int = 0
+        self,
+        files: BoardFiles,
+        *,
+        world: str = "plain",
+        seed: int = 0,
+        now_ns: int = 0,
+        lag_ns: int = 0,
     ) -> None:
         self.files, self.kernel = files, files.kernel
         self._world, self._seed = get_world(world), seed
@@ -70,10 +77,10 @@ class Machine:
         self._changes: dict[ClockDevice, _Change] = {}
         self._queue: deque[_Waiting] = deque()
         self._job: tuple[_Waiting, Progress] | None = None
-        self._now_ns = now_ns
+        self._now_ns, self._lag_ns = now_ns, lag_ns
         self.touched: set[Device] = set()
         self._governors = self._governor_names()
-        self._rails = self._power_now()
+        self._rails: Rails | None = None
         self._kick(now_ns)
 
     # -- what is -------------------------------------------------------------------------------
@@ -89,7 +96,9 @@ class Machine:
 
     @property
     def rails(self) -> Rails:
-        """True power of this moment."""
+        """True power of this moment; asking early spares the time when it is needed."""
+        if self._rails is None:
+            self._rails = self._power_now()
         return self._rails
 
     @property
@@ -165,7 +174,7 @@ class Machine:
         Raises:
             PlantError: The domain is neither ``"cpu"`` nor ``"gpu"``.
         """
-        self.advance(now_ns)
+        self.catch_up(now_ns)
         kernel = self.kernel
         if domain == "cpu":
             for policy in kernel.policies:
@@ -179,7 +188,7 @@ class Machine:
 
     def set_heat(self, chip_c: float, now_ns: int) -> None:
         """Set the chip's temperature, degrees Celsius."""
-        self.advance(now_ns)
+        self.catch_up(now_ns)
         self._heat.chip_c = chip_c
 
     def submit(self, request: JobRequest, now_ns: int, done: Done) -> None:
@@ -188,7 +197,7 @@ class Machine:
         Raises:
             PlantError: There is no such workload or engine.
         """
-        self.advance(now_ns)
+        self.catch_up(now_ns)
         self._engine(request)
         self._queue.append(_Waiting(request, now_ns, done))
         self._start_next(now_ns)
@@ -203,8 +212,12 @@ class Machine:
             when, event = min(self._agenda(), key=lambda entry: entry[0])
             if when > now_ns:
                 break
-            self._pass_to(max(when, self._now_ns))
+            self._pass_to(when)
             event(when)
+
+    def catch_up(self, now_ns: int) -> None:
+        """Advance and count energy and load until now, which costs the power model a call."""
+        self.advance(now_ns)
         self._pass_to(now_ns)
 
     def noticed(self, now_ns: int) -> None:
@@ -245,7 +258,7 @@ class Machine:
             gpu_busy = min(activity.gpu_busy_us / activity.latency_us, 1.0)
         self._cpu.spend(ns, cpu_busy)
         self._gpu.spend(ns, gpu_busy)
-        self.meter.add(self._rails, ns)
+        self.meter.add(self.rails, ns)
         self._now_ns = when_ns
 
     def _settle(self, when_ns: int) -> None:
@@ -260,7 +273,7 @@ class Machine:
     def _speed_changed(self, now_ns: int) -> None:
         if self._job:
             self._job[1].change(self.clocks, now_ns)
-        self._rails = self._power_now()
+        self._rails = None
 
     def _finish(self, when_ns: int) -> None:
         assert self._job is not None  # only then it is on the agenda
@@ -276,7 +289,7 @@ class Machine:
                 switched=progress.switched,
             )
         )
-        self._rails = self._power_now()
+        self._rails = None
         self._start_next(when_ns)
         if not self._job:
             self._kick(when_ns)
@@ -288,7 +301,7 @@ class Machine:
         engine = self._engine(waiting.request)
         progress = Progress.begin(engine, waiting.request.context, self.clocks, now_ns)
         self._job = waiting, progress
-        self._rails = self._power_now()
+        self._rails = None
         self._kick(now_ns)
 
     def _kick(self, now_ns: int) -> None:
@@ -315,7 +328,7 @@ class Machine:
         power_mw = self.meter.show(when_ns)
         self._heat.step(power_mw, (when_ns - began_ns) / 1e9)
         self.touched.update((*self.files.monitors, self.files.zones))
-        self._rails = self._power_now()
+        self._rails = None
         if self._heat.throttle(self.kernel):
             self.touched.update(self.kernel.devices)
             self.noticed(when_ns)
@@ -359,7 +372,7 @@ class Machine:
             spread = _GPU_DELAY_MS
         elif clock is self.kernel.emc:
             spread = _EMC_DELAY_MS
-        return int(self._random.triangular(*spread) * _MS)
+        return max(int(self._random.triangular(*spread) * _MS) - self._lag_ns, 0)
 
     def _governor_names(self) -> tuple[str, ...]:
         return (*(policy.governor for policy in self.kernel.policies), self.kernel.gpu.governor)

@@ -4,6 +4,7 @@ The tree only shows: every content comes from :class:`~.semantics.Kernel`, the s
 files that never change. A plain file cannot refuse a write; ``fusetree.py`` can.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,6 +15,7 @@ from bench.plant.semantics import Kernel
 from bench.plant.sensors import OverCurrent, PowerMonitor, Zones, power_monitors
 
 _CLASS_HWMON = "sys/class/hwmon"
+_MAX_BYTES = 4096
 
 
 @dataclass(slots=True, eq=False)
@@ -143,6 +145,7 @@ class SimTree:
     files: BoardFiles
     _shown: dict[str, Attr] = field(default_factory=dict)
     _device_of: dict[str, Device] = field(default_factory=dict)
+    _paths_of: dict[Device, set[str]] = field(default_factory=dict)
 
     @property
     def kernel(self) -> Kernel:
@@ -168,12 +171,9 @@ class SimTree:
         A file that was emptied counts as untouched: the kernel never sees a write of no bytes.
         """
         attr = self._shown.get(relative)
-        if attr is None:
+        if attr is None or not attr.mode & 0o200:
             return None
-        try:
-            content = (self.root / relative).read_bytes()
-        except FileNotFoundError:
-            return None
+        content = _read(f"{self.root}/{relative}")
         if not content.strip() or content.strip() == attr.text.encode("latin-1").strip():
             return None
         self._shown[relative] = attr._replace(text=content.decode("latin-1"))
@@ -184,23 +184,31 @@ class SimTree:
         found = []
         for device in self.files.devices if devices is None else devices:
             now = _paths(device)
+            known = self._paths_of.get(device, set())
             found += [path for path, attr in now.items() if not _same(self._shown.get(path), attr)]
-            self._device_of.update(dict.fromkeys(now, device))
-            gone = [p for p, owner in self._device_of.items() if owner is device and p not in now]
-            found += gone
+            if now.keys() != known:
+                self._paths_of[device] = set(now)
+                self._device_of.update(dict.fromkeys(now, device))
+                found += known - now.keys()
         return found
 
-    def show(self, relative: str) -> None:
-        """Bring one file up to date without a moment in which a reader finds half a value."""
-        attr = _paths(self._device_of[relative]).get(relative)
-        path = self.root / relative
+    def show(self, relative: str) -> bool:
+        """Bring one file up to date without a moment in which a reader finds half a value.
+
+        Returns:
+            Whether there is such a file now.
+        """
+        device = self._device_of[relative]
+        attr = device.files().get(relative[len(device.where) + 1 :] if device.where else relative)
         if attr is None:
+            path = self.root / relative
             del self._shown[relative], self._device_of[relative]
             path.unlink(missing_ok=True)
             _drop_if_empty(path.parent)
-            return
-        _write_in_place(path, attr)
+            return False
+        _write_in_place(f"{self.root}/{relative}", attr)
         self._shown[relative] = attr
+        return True
 
     def sync(self, devices: Iterable[Device] | None = None) -> None:
         """Bring all files of some devices, or of all, up to date."""
@@ -222,20 +230,38 @@ def _drop_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _write_in_place(path: Path, attr: Attr) -> None:
+def _write_in_place(path: str, attr: Attr) -> None:
     """Replace the content in one write, padded with newlines to the old length, then cut it.
 
     The file keeps its inode because readers hold descriptors of it, as they do in sysfs.
     """
     content = attr.text.encode("latin-1")
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        path.chmod(attr.mode)
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+    except FileNotFoundError:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(content)
+        Path(path).chmod(attr.mode)
         return
-    with path.open("r+b", buffering=0) as file:
-        file.write(content.ljust(path.stat().st_size, b"\n"))
-        file.truncate(len(content))
+    try:
+        size = os.fstat(descriptor).st_size
+        os.write(descriptor, content.ljust(size, b"\n"))
+        if size > len(content):
+            os.ftruncate(descriptor, len(content))
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> bytes:
+    """Read a small file, empty if it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.read(descriptor, _MAX_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def build_tree(
