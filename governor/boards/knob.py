@@ -14,10 +14,12 @@ Role = Literal["governor", "min", "max", "speed"]
 NONE = 2**64 - 1
 """Slot field without a value."""
 
-FIELDS = 5
-"""64-bit fields of a slot: adopted original, intended, effective (two, in turn), and the turn."""
+FIELDS = 6
+"""64-bit fields of a slot: adopted original, intended, effective (two, in turn), the turn, and
+the second half of an adopted name."""
 
-_ADOPTED, _INTENDED, _EFFECTIVE, _TURN = 0, 1, 2, 4
+_ADOPTED, _INTENDED, _EFFECTIVE, _TURN, _REST = 0, 1, 2, 4, 5
+_NAME_BYTES = 16  # CPUFREQ_NAME_LEN and DEVFREQ_NAME_LEN of the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,14 @@ class Slot:
 
     def adopt(self, value: int | str) -> None:
         """Take another writer's value as the one to restore."""
-        self._fields[_ADOPTED] = self._code(value)
+        if isinstance(value, int):
+            self._fields[_ADOPTED] = value
+            return
+        # Spelled out: a governor loaded since is not among the words.
+        raw = value.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
+        self._fields[_ADOPTED] = NONE
+        self._fields[_REST] = int.from_bytes(raw[8:], "little")
+        self._fields[_ADOPTED] = int.from_bytes(raw[:8], "little")
 
     @property
     def written(self) -> bool:
@@ -89,7 +98,8 @@ class Slot:
         code = self._fields[_ADOPTED]
         if code == NONE or not self._words:
             return None if code == NONE else code
-        return next((word for word, known in self._words.items() if known == code), None)
+        raw = code.to_bytes(8, "little") + self._fields[_REST].to_bytes(8, "little")
+        return raw.rstrip(b"\0").decode("utf-8", "replace")
 
     @property
     def ours(self) -> frozenset[int]:

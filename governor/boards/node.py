@@ -193,6 +193,22 @@ class Node:
         except OSError as exc:
             raise self.error("write", exc) from exc
 
+    def tidy(self) -> None:
+        """Cut the newlines that a write killed half-way left at the end of a plain file.
+
+        Raises:
+            SysfsError: The file cannot be read or cut.
+        """
+        if not self.plain:
+            return
+        content = self._pread()
+        length = len(content.partition(b"\n")[0]) + 1
+        if len(content) > length:
+            try:
+                os.ftruncate(self._fd, length)
+            except OSError as exc:
+                raise self.error("write", exc) from exc
+
     def check_writable(self) -> None:
         """Open the file for writing without writing.
 

@@ -88,6 +88,7 @@ class _Restorer:
             return False
         shown = knob.node.read_name()
         if shown == wanted:
+            knob.node.tidy()
             return False
         if knob.slot.is_ours(shown) or self._pushed_down(knob.slot, shown, ceiling):
             return True
@@ -111,8 +112,8 @@ class _Restorer:
         """Put both limits back, the one first that old kernels accept first."""
         low = self._knobs["min"].node.read_int()
         high = self._knobs["max"].node.read_int()
-        pair: tuple[Role, Role] = ("min", "max")
-        due = [role for role in pair if self._due(role, ceiling=high)]
+        due: list[Role] = ["min"] if self._due("min", ceiling=high) else []
+        due += ["max"] if self._due("max") else []
         wanted = self._wanted("min")
         if wanted is not None and int(wanted) > low:
             due.reverse()
