@@ -25,6 +25,7 @@ CLOSE_LINGER_MS = 50
 
 
 _NOBLOCK = int(zmq.NOBLOCK)
+_getpid = os.getpid
 
 
 class Transport(Protocol):
@@ -52,6 +53,8 @@ class ZmqTransport:
         ValueError: The address is not one.
     """
 
+    __slots__ = ("_address", "_context", "_lock", "_pid", "_send", "_socket")
+
     def __init__(self, address: str, timeout_s: float) -> None:
         self._address = address
         self._lock = threading.Lock()
@@ -60,7 +63,7 @@ class ZmqTransport:
             self._socket.poll(round(timeout_s * 1000), zmq.POLLOUT)
 
     def _connect(self) -> None:
-        self._pid = os.getpid()
+        self._pid = _getpid()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         try:
@@ -74,7 +77,7 @@ class ZmqTransport:
 
     def send(self, frame: bytes) -> bool:
         """Send a frame without waiting; False if the daemon is away or another thread is here."""
-        if os.getpid() != self._pid:
+        if _getpid() != self._pid:
             # A forked child must not touch the parent's socket, nor a lock held at the fork.
             self._lock = threading.Lock()
             self._connect()
@@ -82,7 +85,8 @@ class ZmqTransport:
             return False
         try:
             self._send(frame, _NOBLOCK)
-        except zmq.Again:
+        except zmq.ZMQError:
+            # EAGAIN: the daemon is away or busy. ENOTSOCK: this client was closed.
             return False
         finally:
             self._lock.release()
@@ -90,21 +94,21 @@ class ZmqTransport:
 
     def recv(self, timeout_s: float) -> bytes | None:
         """Return the next frame, or None if none comes in time."""
-        if os.getpid() != self._pid:
+        if _getpid() != self._pid:
             return None
         with self._lock:
-            if timeout_s > 0:
-                self._socket.poll(math.ceil(timeout_s * 1000), zmq.POLLIN)
-            elif not int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
-                return None
             try:
+                if timeout_s > 0:
+                    self._socket.poll(math.ceil(timeout_s * 1000), zmq.POLLIN)
+                elif not int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+                    return None
                 return self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
+            except zmq.ZMQError:
                 return None
 
     def close(self) -> None:
         """Let go of the socket. What the daemon's connection already took is still delivered."""
-        if os.getpid() == self._pid:
+        if _getpid() == self._pid:
             self._context.destroy(linger=CLOSE_LINGER_MS)
 
 

@@ -236,8 +236,11 @@ class Session:
         reply: Body of the newest reply to ``open`` or to a call with ``ack``; None if none came.
     """
 
+    __slots__ = ("_client", "_core", "_send", "_stats", "reply")
+
     def __init__(self, client: Client, core: SessionCore, reply: dict[str, Any] | None) -> None:
         self._client, self._core = client, core
+        self._send, self._stats = client._transport.send, client.stats
         self.reply = reply
 
     def begin(
@@ -267,8 +270,8 @@ class Session:
         """
         core = self._core
         if start_ns is deadline is deadline_at_ns is context is None and not (ack or core.blocked):
-            if self._client._transport.send(core.plain_begin()):
-                self._client.stats.sent += 1
+            if self._send(core.plain_begin()):
+                self._stats.sent += 1
             else:
                 self._client._core.lost()
         else:

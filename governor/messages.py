@@ -340,23 +340,36 @@ def encode(message: Request | Answer) -> bytes:
     Raises:
         MessageError: A field is of a type or size that MessagePack cannot hold.
     """
-    try:
-        raw = _ENCODER.encode(message)
-    except (TypeError, OverflowError, msgspec.MsgspecError) as error:
-        raise MessageError(Code.BAD_FIELD, "", str(error)) from None
+    raw = _pack(message)
     # msgspec puts the tag first and `v` after it: map header (1), "op" (3), tag (1 + n), v (3).
     after_tag = 5 + (raw[4] & 0x1F)
     return raw[:1] + _V_FIRST + raw[1:after_tag] + raw[after_tag + len(_V_FIRST) :]
 
 
+def _pack(value: object) -> bytes:
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, OverflowError, msgspec.MsgspecError) as error:
+        raise MessageError(Code.BAD_FIELD, "", str(error)) from None
+
+
+def encode_body(body: dict[str, Any]) -> msgspec.Raw:
+    """Write the body of a reply ahead, to be sent more than once."""
+    return msgspec.Raw(_pack(body))
+
+
 def encode_reply(
     id: int,  # noqa: A002 - the name on the wire
-    body: dict[str, Any] | None = None,
+    body: dict[str, Any] | msgspec.Raw | None = None,
     *,
     session: int | None = None,
 ) -> bytes:
     """Write a reply."""
-    return encode(Reply(v=1, id=id, session=session, body=body or {}))
+    head: dict[str, Any] = {"v": VERSION, "op": "reply", "id": id}
+    if session is not None:
+        head["session"] = session
+    head["body"] = {} if body is None else body
+    return _pack(head)
 
 
 def encode_error(error: MessageError) -> bytes:

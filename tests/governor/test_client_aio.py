@@ -216,6 +216,18 @@ def test_the_last_messages_arrive_and_closing_is_fast(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_closed_client_counts_and_does_not_raise(tmp_path: Path) -> None:
+    async def main() -> None:
+        with FakeDaemon(tmp_path / "hints.sock") as daemon:
+            async with aconnect(daemon.address) as gov, gov.session("m") as s:
+                pass
+            await s.begin()
+            assert not await gov.ping()
+            assert gov.stats.dropped == 2
+
+    run(main())
+
+
 def test_an_address_that_is_none() -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="nonsense"):

@@ -125,6 +125,17 @@ def test_a_full_queue_drops_and_counts(path: Path) -> None:
         daemon.wait_for(Begin, sent - 1)
 
 
+def test_a_closed_client_counts_and_does_not_raise(path: Path) -> None:
+    with FakeDaemon(path) as daemon:
+        with connect(daemon.address) as gov:
+            s = gov.session("m")
+        s.begin()
+        s.end()
+        assert not gov.ping()
+        gov.close()
+        assert gov.stats.dropped == 3
+
+
 def test_an_address_that_is_none() -> None:
     with pytest.raises(ValueError, match="nonsense"):
         connect("nonsense")
