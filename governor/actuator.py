@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Literal
 
@@ -37,9 +36,9 @@ class Writer(threading.Thread):
         errors: Writes that failed.
     """
 
-    def __init__(self, node: ClockNode, changed: Callable[[], None]) -> None:
+    def __init__(self, node: ClockNode) -> None:
         super().__init__(name=f"write-{node.name}", daemon=True)
-        self.node, self._changed = node, changed
+        self.node = node
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self.gate = threading.Lock()
         self.target_hz = self.effective_hz = self._done_hz = 0
@@ -47,11 +46,15 @@ class Writer(threading.Thread):
         self.last_ns = self.writes = self.errors = 0
         self.error = ""
 
-    def request(self, hz: int) -> None:
-        """Ask for a clock; returns at once."""
-        if hz != self.target_hz or self.error:
-            self.target_hz = hz
-            self._wake.put(True)
+    def request(self, hz: int) -> bool:
+        """Note the newest wish; :meth:`wake` sets the thread to work. Tell whether it is new."""
+        new = hz != self.target_hz or bool(self.error)
+        self.target_hz = hz
+        return new
+
+    def wake(self) -> None:
+        """Set the thread to work on the newest wish; returns at once."""
+        self._wake.put(True)
 
     def forget(self) -> None:
         """Drop what is known of the node: it was given back or changed by somebody else."""
@@ -86,7 +89,6 @@ class Writer(threading.Thread):
         finally:
             self.last_ns = time.monotonic_ns()
             self.busy = False
-        self._changed()
 
 
 def log_report(report: RestoreReport) -> None:
@@ -99,6 +101,14 @@ def log_report(report: RestoreReport) -> None:
         log.error("not restored yet: %s", line)
     for line in report.notes:
         log.warning("%s", line)
+
+
+def _slowest(writers: list[Writer]) -> int:
+    slowest = 0
+    for writer in writers:
+        if not slowest or writer.effective_hz < slowest:
+            slowest = writer.effective_hz
+    return slowest
 
 
 class Actuator:
@@ -120,7 +130,7 @@ class Actuator:
     def __init__(self, board: Board, journal: Journal | None, *, poll_ms: int) -> None:
         self.board, self._journal = board, journal
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.writers = [Writer(node, self._signal) for node in board.nodes]
+        self._set_writers([Writer(node) for node in board.nodes])
         self.held = False
         self.error = ""
         self.report: RestoreReport | None = None
@@ -128,8 +138,14 @@ class Actuator:
         self._poll_s = poll_ms / 1000
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._asked = False
+        self._unsent = False
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
         self.state: BoardState = board.poll()
+
+    def _set_writers(self, writers: list[Writer]) -> None:
+        self.writers = writers
+        self._cpu = [writer for writer in writers if writer.node.domain == "cpu"]
+        self._gpu = [writer for writer in writers if writer.node.domain == "gpu"]
 
     def start(self) -> None:
         """Start the threads; nothing is written yet."""
@@ -138,10 +154,23 @@ class Actuator:
         self._keeper.start()
 
     def set_point(self, point: OperatingPoint) -> None:
-        """Hand a point to the writers, increases first; takes the board over if need be."""
+        """Note the newest point; :meth:`flush` sets the writers to work on it."""
         self._point = point
+        self._unsent = True
+
+    def flush(self) -> None:
+        """Wake the writers that have a new wish, increases first.
+
+        Apart from :meth:`set_point`, so that the loop can answer its clients first: a woken writer
+        takes the interpreter lock, and the answer would wait for it.
+        """
+        if not self._unsent:
+            return
+        self._unsent = False
+        # Answers are still with libzmq's own thread; let it run before four others are woken.
+        os.sched_yield()
         if self.held:
-            self._send(point)
+            self._send(self._point)
         elif not self._asked:
             self._asked = True
             self._commands.put("acquire")
@@ -164,13 +193,11 @@ class Actuator:
         """Tell the clocks last read back; the slowest cluster counts for the CPU."""
         if not self.held:
             return self.state.point or OperatingPoint(0, 0)
-        cpu = [w.effective_hz for w in self.writers if w.node.domain == "cpu"]
-        gpu = [w.effective_hz for w in self.writers if w.node.domain == "gpu"]
-        return OperatingPoint(min(cpu, default=0), min(gpu, default=0))
+        return OperatingPoint(_slowest(self._cpu), _slowest(self._gpu))
 
     def moved_since(self, start_ns: int) -> bool:
         """Tell whether a clock moved, or was about to, at or after a moment."""
-        return any(w.busy or w.last_ns >= start_ns for w in self.writers)
+        return any(writer.last_ns >= start_ns or writer.busy for writer in self.writers)
 
     def close(self, *, restore: bool) -> bool:
         """Join the threads, then give the board back.
@@ -195,9 +222,8 @@ class Actuator:
         ]
         if len(wishes) > 1:
             wishes.sort(key=lambda wish: wish[1] <= wish[0].target_hz)
-        for writer, hz in wishes:
-            if hz:
-                writer.request(hz)
+        for writer in [writer for writer, hz in wishes if hz and writer.request(hz)]:
+            writer.wake()
 
     def _signal(self) -> None:
         os.eventfd_write(self.wake_fd, 1)
@@ -261,9 +287,9 @@ class Actuator:
         known = {writer.node for writer in self.writers}
         for node in self.board.nodes:
             if node not in known:
-                writer = Writer(node, self._signal)
+                writer = Writer(node)
                 writer.start()
-                self.writers = [*self.writers, writer]
+                self._set_writers([*self.writers, writer])
                 if self.held:
                     self._send(self._point)
 
@@ -275,3 +301,4 @@ class Actuator:
             if target and (writer.error or short or writer.node.name in touched):
                 writer.forget()
                 writer.request(target)
+                writer.wake()

@@ -5,6 +5,7 @@ Knows sessions, policies and the actuator, but no socket and no file: the server
 
 import dataclasses
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -13,13 +14,16 @@ from estimators.tablestore import TableKey
 from governor.boards import BoardState
 from governor.config import Config
 from governor.messages import Begin, Close, Code, End, Open, Update
-from governor.sessions import RefusedError, Session, SessionTable
+from governor.sessions import Plan, RefusedError, Session, SessionTable
 from governor.words import nearest
 from policies.base import BoardView, Decision, Job, OperatingPoint, Outcome, Policy
 
 log = logging.getLogger(__name__)
 
 PolicyFactory = Callable[[], Policy]
+
+PLANS = 64
+"""Plans kept per session: an app has a few deadlines, but a language model many contexts."""
 
 CLOCK_SLACK_NS = 1_000_000_000
 """A start this far ahead of now is a clock of another kind."""
@@ -96,7 +100,6 @@ class Controller:
         self.policy_errors = self.decisions = self.changes = 0
         self._active: dict[tuple[bytes, int], Session] = {}
         self._idle_at_ns = 0
-        self._epoch = 0
         self.view = view_of(drive.state, config.cpu.floor_hz)
         self._use(make_policy)
 
@@ -153,10 +156,12 @@ class Controller:
                 Code.BAD_FIELD, "start_ns lies ahead; send CLOCK_MONOTONIC", "$.start_ns"
             )
         deadline_us = self._deadline_us(session, request, now_ns)
-        context = session.context if request.context is None else request.context
-        job = Job(session.table, deadline_us, context)
-        session.begin(request.job, request.start_ns, job)
+        session.begin(request.job, request.start_ns)
+        session.deadline_us = deadline_us
+        if request.context is not None:
+            session.context = request.context
         self._plan_active(session, now_ns + self.config.limits.lease_ms * 1_000_000)
+        session.job = session.plan.job if session.plan else None
         return session
 
     @staticmethod
@@ -181,26 +186,30 @@ class Controller:
             RefusedError: Unknown session, or the job was not begun.
         """
         session = self.sessions.get(identity, request.session, now_ns)
-        done = session.end(request.job)
+        job = session.end(request.job)
         if request.aborted:
             session.counters.aborted += 1
-            self._plan_active(session, now_ns + session.linger_ns())
-            return session
-        latency_us = (request.end_ns - request.start_ns) / 1e3
-        self._count(session, done.job, latency_us)
-        outcome = Outcome(
-            job=done.job,
-            point=self.drive.point(),
-            emc_hz=self.view.emc_hz,
-            latency_us=latency_us,
-            mixed=self.drive.moved_since(request.start_ns),
-        )
-        self._guarded(session.policy.observe, outcome)
+        else:
+            self._learn(session, job, request)
         if session.grows:
-            session.context = done.job.context + 1
-        session.planned = None
+            session.context = job.context + 1
         self._plan_active(session, now_ns + session.linger_ns())
         return session
+
+    def _learn(self, session: Session, job: Job, request: End) -> None:
+        latency_us = (request.end_ns - request.start_ns) / 1e3
+        self._count(session, job, latency_us)
+        drive = self.drive
+        outcome = Outcome(
+            job,
+            drive.point(),
+            self.view.emc_hz,
+            latency_us,
+            drive.moved_since(request.start_ns),
+        )
+        if self._guarded(session.policy.observe, outcome):
+            for touched in (session,) if self._shared is None else self.sessions:
+                touched.plans.clear()
 
     @staticmethod
     def _count(session: Session, job: Job, latency_us: float) -> None:
@@ -247,10 +256,7 @@ class Controller:
             # Same object again: policies cache by its identity.
             self.view = dataclasses.replace(self.view, attainable=old.attainable)
         if self.view.attainable is not old.attainable or self.view.emc_hz != old.emc_hz:
-            self._epoch += 1
-            for session in self._active.values():
-                self._plan(session)
-            self._merge()
+            self._plan_again()
         if self._shared is not None and self._active and not self.paused:
             decision = self._guarded(self._shared.tick, self.view)
             if decision is not None and decision.point is not None:
@@ -284,10 +290,7 @@ class Controller:
         self._use(make_policy)
         for session in self.sessions:
             session.policy = self._policy_for_session()
-            session.planned = session.decision = None
-        for session in self._active.values():
-            self._plan(session)
-        self._merge()
+        self._plan_again()
 
     def reconfigure(
         self,
@@ -355,22 +358,32 @@ class Controller:
             self._merge()
 
     def _plan(self, session: Session) -> bool:
-        """Ask the policy, unless nothing changed since; tell whether the point moved."""
-        deadline_us = session.deadline_us
-        if deadline_us is None:
+        """Ask the policy, unless it has answered before; tell whether the point moved."""
+        if session.deadline_us is None:
             return False
-        planned = (deadline_us, session.context, self._epoch)
-        if planned == session.planned:
-            return False
-        job = Job(session.table, deadline_us, session.context)
+        key = (session.deadline_us, session.context)
+        plan = session.plans.get(key) or self._decide(session, key)
+        old, session.plan = session.plan, plan
+        return plan is not old and (old is None or old.decision.point != plan.decision.point)
+
+    def _decide(self, session: Session, key: tuple[float, int]) -> Plan:
+        job = Job(session.table, *key)
         decision = self._guarded(session.policy.decide, job, self.view)
         self.decisions += 1
         if decision is None:
-            decision = Decision(self._highest(), float("nan"), False, "policy failed: highest")
-        session.planned = planned
-        moved = session.decision is None or session.decision.point != decision.point
-        session.decision = decision
-        return moved
+            decision = Decision(self._highest(), math.nan, False, "policy failed: highest clocks")
+        if len(session.plans) >= PLANS:
+            session.plans.clear()
+        plan = session.plans[key] = Plan(job, decision)
+        return plan
+
+    def _plan_again(self) -> None:
+        """Throw all plans away and plan for the active sessions."""
+        for session in self.sessions:
+            session.plans.clear()
+        for session in self._active.values():
+            self._plan(session)
+        self._merge()
 
     def _highest(self) -> OperatingPoint:
         attainable = self.view.attainable
@@ -382,6 +395,11 @@ class Controller:
     def _merge(self) -> None:
         """Hand over the element-wise maximum of what the active sessions want."""
         cpu_hz = gpu_hz = 0
+        if len(self._active) == 1:
+            decision = next(iter(self._active.values())).decision
+            if decision is not None and decision.point is not None:
+                self._hand_over(decision.point)
+            return
         for session in self._active.values():
             decision = session.decision
             if decision is not None and decision.point is not None:

@@ -93,7 +93,7 @@ class Daemon:
         self.policy_name = loaded.config.policy
         self._options: dict[str, dict[str, Any]] = {}
         factory = load_policy(self.policy_name, self.options_of(self.policy_name))
-        self.trace: deque[tuple[int, str, int]] = deque(maxlen=TRACE_WRITES)
+        self.trace: deque[tuple[int, str]] = deque(maxlen=TRACE_WRITES)
         self.board = open_board(loaded.config, dry_run=dry_run, on_write=self._note_write)
         self.tables = self._read_tables(loaded.config)
         self.actuator = Actuator(
@@ -211,7 +211,7 @@ class Daemon:
         return tables
 
     def _note_write(self, path: Path, moment_ns: int) -> None:
-        self.trace.append((moment_ns, path.name, 0))
+        self.trace.append((moment_ns, f"{path.parent.name}/{path.name}"))
 
     def _on_signal(self, number: int) -> bool:
         if number != signal.SIGHUP:

@@ -28,6 +28,7 @@ def status(daemon: "Daemon", *, detail: bool) -> dict[str, Any]:
         "point": _points(controller, actuator.point(), state.emc_hz),
         "power_mw": state.total_mw,
         "counters": dict(daemon.server.counters)
+        | {kind.__name__.lower(): n for kind, n in daemon.server.requests.items()}
         | {
             "decisions": controller.decisions,
             "changes": controller.changes,

@@ -8,13 +8,14 @@ import logging
 import os
 import select
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from governor.actuator import Actuator
 from governor.controller import Controller
@@ -28,10 +29,12 @@ from governor.messages import (
     Ping,
     Update,
     decode_request,
+    encode_body,
     encode_error,
     encode_reply,
 )
 from governor.sessions import RefusedError, Session
+from policies.base import Decision
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,13 @@ DRAIN = 64
 
 TIMER_S = 0.1
 
+BODIES = 256
+"""Encoded answers kept: an application that alternates deadlines gets the same few again."""
+
+# Plain names: looking an attribute up in zmq for each message is measurable.
 _READABLE = int(zmq.POLLIN)
+_EVENTS, _RCVMORE, _NOBLOCK = zmq.EVENTS, zmq.RCVMORE, int(zmq.NOBLOCK)
+_SNDMORE = int(zmq.SNDMORE) | _NOBLOCK
 
 
 class Answerer(Protocol):
@@ -66,7 +75,8 @@ class Server:
         on_signal: Called with each signal number received; returns False to stop the loop.
 
     Attributes:
-        counters: Requests by operation, refusals by code, connections closed.
+        counters: Refusals by code, connections opened and closed, answers dropped.
+        requests: Requests by type.
     """
 
     def __init__(
@@ -83,9 +93,11 @@ class Server:
         self.controller, self.actuator = controller, actuator
         self.answer, self._on_signal = answer, on_signal
         self.counters: Counter[str] = Counter()
+        self.requests: Counter[type] = Counter()
+        self._bodies: dict[Decision | None, msgspec.Raw] = {}
         self._running = True
         self._signals_fd = -1
-        self._monitor = hints.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_ACCEPTED)
+        self._monitor = _monitor(hints)
         self._handlers: dict[type, Callable[[bytes, Any, int], Session]] = {
             Begin: controller.begin,
             End: controller.end,
@@ -108,30 +120,31 @@ class Server:
             os.close(reader)
             os.close(writer)
             self.hints.disable_monitor()
+            self._monitor.close()
 
     def _loop(self, poller: "select.poll") -> None:
         next_timer = time.monotonic() + TIMER_S
+        # What may have come in before the first wait made no edge to wake us.
+        more = {self.hints: True, self.admin: True}
+        fds = {socket: int(socket.FD) for socket in more}
         while self._running:
-            ready: list[tuple[int, int]] = []
-            if not (self._pending(self.hints) or self._pending(self.admin)):
-                wait_s = max(0.0, next_timer - time.monotonic())
-                ready = poller.poll(wait_s * 1000)
-            self._drain(self.hints, admin=False)
-            self._drain(self.admin, admin=True)
-            for fd, _ in ready:
-                if fd == self.actuator.wake_fd:
-                    self.actuator.take_news()
-                    self.controller.state_changed()
-                elif fd == self._signals_fd:
-                    self._take_signals()
+            wait_s = 0.0 if any(more.values()) else max(0.0, next_timer - time.monotonic())
+            ready = {fd for fd, _ in poller.poll(wait_s * 1000)}
+            for socket, pending in more.items():
+                if pending or fds[socket] in ready:
+                    more[socket] = self._drain(socket)
+            self.actuator.flush()
+            if self.actuator.wake_fd in ready:
+                self.actuator.take_news()
+                self.controller.state_changed()
+                self.actuator.flush()
+            if self._signals_fd in ready:
+                self._take_signals()
             if time.monotonic() >= next_timer:
                 next_timer = time.monotonic() + TIMER_S
                 self.controller.timer(time.monotonic_ns())
+                self.actuator.flush()
                 self._count_connections()
-
-    @staticmethod
-    def _pending(socket: "zmq.Socket[bytes]") -> bool:
-        return bool(int(socket.get(zmq.EVENTS)) & _READABLE)
 
     def _take_signals(self) -> None:
         for number in os.read(self._signals_fd, 64):
@@ -139,29 +152,31 @@ class Server:
 
     def _count_connections(self) -> None:
         while int(self._monitor.get(zmq.EVENTS)) & _READABLE:
-            event = recv_monitor_message(self._monitor)["event"]
-            closed = event == zmq.EVENT_DISCONNECTED
+            description = self._monitor.recv_multipart()[0]
+            closed = int.from_bytes(description[:2], sys.byteorder) == zmq.EVENT_DISCONNECTED
             self.counters["connections_closed" if closed else "connections_opened"] += 1
 
     # ---- one request -----------------------------------------------------------------------
 
-    def _drain(self, socket: "zmq.Socket[bytes]", *, admin: bool) -> None:
-        peers = self.controller.sessions.peers
+    def _drain(self, socket: "zmq.Socket[bytes]") -> bool:
+        """Serve what is there, up to a bound; tell whether more may be there."""
+        peers, admin = self.controller.sessions.peers, socket is self.admin
         for _ in range(DRAIN):
-            try:
-                identity = socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+            # Read again after every answer: sending may consume the edge of what came in.
+            if not int(socket.get(_EVENTS)) & _READABLE:
+                return False
+            identity = socket.recv(_NOBLOCK)
             if identity in peers:
-                raw, address = socket.recv(zmq.NOBLOCK), ""
+                raw, address = socket.recv(_NOBLOCK), ""
             else:
                 # Only a frame object tells who is at the other end, and it costs more.
                 frame = socket.recv(zmq.NOBLOCK, copy=False)
                 raw, address = frame.bytes, _address(frame)
-            if socket.get(zmq.RCVMORE):
+            if socket.get(_RCVMORE):
                 self._skip_frames(socket)
             else:
                 self._serve(socket, identity, raw, address, admin=admin)
+        return True
 
     def _skip_frames(self, socket: "zmq.Socket[bytes]") -> None:
         self.counters["bad_frames"] += 1
@@ -179,7 +194,7 @@ class Server:
     ) -> None:
         try:
             request = decode_request(raw, admin=admin)
-            self.counters[type(request).__name__.lower()] += 1
+            self.requests[type(request)] += 1
             self._handle(socket, identity, request, address)
         except MessageError as error:
             self._refuse(socket, identity, error)
@@ -205,24 +220,24 @@ class Server:
         if isinstance(request, Begin | End | Update | Close):
             session = self._handlers[type(request)](identity, request, now_ns)
             if request.ack:
-                self._reply(socket, identity, request, _told(session), request.session)
+                self._send(socket, identity, self._told(session, request.id))
         elif isinstance(request, Open):
             session = controller.open(identity, request, address, now_ns)
-            self._reply(socket, identity, request, _told(session), request.session)
+            self._send(socket, identity, self._told(session, request.id))
         else:
             controller.sessions.touch(identity, now_ns)
             body = {} if isinstance(request, Ping) else self.answer(request)
-            self._reply(socket, identity, request, body)
+            self._send(socket, identity, encode_reply(request.id, body))
 
-    def _reply(
-        self,
-        socket: "zmq.Socket[bytes]",
-        identity: bytes,
-        request: AnyRequest,
-        body: dict[str, Any],
-        session: int | None = None,
-    ) -> None:
-        self._send(socket, identity, encode_reply(request.id, body, session=session))
+    def _told(self, session: Session, request_id: int) -> bytes:
+        """Encode what an application learns about its session."""
+        decision = session.decision
+        body = self._bodies.get(decision)
+        if body is None:
+            if len(self._bodies) >= BODIES:
+                self._bodies.clear()
+            body = self._bodies[decision] = encode_body(_decision_body(decision))
+        return encode_reply(request_id, body, session=session.key[1])
 
     def _refuse(self, socket: "zmq.Socket[bytes]", identity: bytes, error: MessageError) -> None:
         self.counters[f"refused_{error.code.value}"] += 1
@@ -230,12 +245,21 @@ class Server:
 
     def _send(self, socket: "zmq.Socket[bytes]", identity: bytes, raw: bytes) -> None:
         try:
-            socket.send(identity, zmq.SNDMORE | zmq.NOBLOCK)
-            socket.send(raw, zmq.NOBLOCK)
+            socket.send(identity, _SNDMORE)
+            socket.send(raw, _NOBLOCK)
         except zmq.ZMQError as error:
             # A peer that does not read, or is gone: its loss, not the others'.
             self.counters["answers_dropped"] += 1
             log.debug("answer dropped: %s", error)
+
+
+def _monitor(socket: "zmq.Socket[bytes]") -> "zmq.Socket[bytes]":
+    """Listen to the connections of a socket (zmq.utils.monitor would load asyncio: 10 MiB)."""
+    address = f"inproc://monitor-{id(socket)}"
+    socket.monitor(address, zmq.EVENT_DISCONNECTED | zmq.EVENT_ACCEPTED)
+    listener: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
+    listener.connect(address)
+    return listener
 
 
 def _address(frame: zmq.Frame) -> str:
@@ -246,9 +270,7 @@ def _address(frame: zmq.Frame) -> str:
         return ""
 
 
-def _told(session: Session) -> dict[str, Any]:
-    """What an application learns about its session."""
-    decision = session.decision
+def _decision_body(decision: Decision | None) -> dict[str, Any]:
     if decision is None:
         return {}
     cpu_hz, gpu_hz = decision.point or (0, 0)

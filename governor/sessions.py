@@ -5,6 +5,7 @@ A session belongs to one connection. It is *active* while a job is open and for 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from estimators.table import LatencyTable
 from governor.messages import Code
@@ -32,19 +33,11 @@ class RefusedError(Exception):
         super().__init__(code, reason, field)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenJob:
-    """A job that began and has not ended.
+class Plan(NamedTuple):
+    """A job and what was decided for it; kept, since the same few come again and again."""
 
-    Attributes:
-        id: Number chosen by the client.
-        start_ns: CLOCK_MONOTONIC at its start.
-        job: The job as planned.
-    """
-
-    id: int
-    start_ns: int
     job: Job
+    decision: Decision
 
 
 @dataclass(slots=True)
@@ -78,10 +71,10 @@ class Session:
         deadline_us: Last deadline told; None before the first.
         context: Tokens in the context of the next job.
         period_ns: Declared period, or None to learn it.
-        decision: Newest decision; None before the first.
-        planned: What the decision was made for; compared to skip deciding twice.
-        job: The open job.
-        last_job: Highest job number begun; -1 before the first.
+        plan: Plan in force; None before the first.
+        plans: Plans by deadline and context that still hold.
+        job: The open job; None between jobs.
+        last_job: Highest job number begun, that of the open job; -1 before the first.
         last_begin_ns: Start of the job before, to learn the period.
         active_until_ns: When the session stops counting.
         latency_us: Time of the last job.
@@ -94,9 +87,9 @@ class Session:
     deadline_us: float | None = None
     context: int = 0
     period_ns: int | None = None
-    decision: Decision | None = None
-    planned: tuple[float, int, int] | None = None
-    job: OpenJob | None = None
+    plan: Plan | None = None
+    plans: dict[tuple[float, int], Plan] = field(default_factory=dict)
+    job: Job | None = None
     last_job: int = -1
     last_begin_ns: int = 0
     learnt_period_ns: int = 0
@@ -115,8 +108,13 @@ class Session:
         period_ns = self.period_ns or self.learnt_period_ns
         return ACTIVE_PERIODS * (max(period_ns, deadline_ns) or DEFAULT_PERIOD_NS)
 
-    def begin(self, job_id: int, start_ns: int, job: Job) -> None:
-        """Note that a job began.
+    @property
+    def decision(self) -> Decision | None:
+        """Newest decision; None before the first."""
+        return self.plan.decision if self.plan else None
+
+    def begin(self, job_id: int, start_ns: int) -> None:
+        """Note that a job begins.
 
         Raises:
             RefusedError: The number is not above that of every job before.
@@ -132,17 +130,15 @@ class Session:
         elif self.last_begin_ns:
             self._learn_period(start_ns - self.last_begin_ns)
         self.last_job, self.last_begin_ns = job_id, start_ns
-        self.deadline_us, self.context = job.deadline_us, job.context
-        self.job = OpenJob(job_id, start_ns, job)
 
-    def end(self, job_id: int) -> OpenJob:
+    def end(self, job_id: int) -> Job:
         """Take the open job.
 
         Raises:
             RefusedError: No such job is open.
         """
         job = self.job
-        if job is None or job.id != job_id:
+        if job is None or job_id != self.last_job:
             self.counters.dropped += 1
             raise RefusedError(Code.ORDER, f"job {job_id} was not begun", "$.job")
         self.job = None

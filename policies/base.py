@@ -124,8 +124,8 @@ class Policy(Protocol):
     def decide(self, job: Job, view: BoardView) -> Decision:
         """Choose the operating point for a job. Must not raise on any valid job and view."""
 
-    def observe(self, outcome: Outcome) -> None:
-        """Learn from a finished job."""
+    def observe(self, outcome: Outcome) -> bool:
+        """Learn from a finished job; tell whether decisions made before may no longer hold."""
 
     def predict_us(self, job: Job, point: OperatingPoint, emc_hz: int) -> float:
         """Predict a job's latency at any point, us, without margin; nan if unknown."""
@@ -149,8 +149,9 @@ class BasePolicy:
     name: ClassVar[str] = "base"
     scope: ClassVar[Scope] = "session"
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: Outcome) -> bool:
         """Ignore the outcome."""
+        return False
 
     def predict_us(self, job: Job, point: OperatingPoint, emc_hz: int) -> float:
         """Read the table as it is."""

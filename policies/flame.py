@@ -184,13 +184,13 @@ class FlamePolicy(BasePolicy):
         reason = "fastest point" if in_time else "infeasible: fastest point"
         return Decision(point, self._learned.apply(raw_us), in_time, reason + note)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: Outcome) -> bool:
         """Let the corrector learn, unless a clock moved or the point is not in the table."""
         if not self.correction or outcome.mixed:
-            return
+            return False
         self._follow(outcome.job.table)
         raw_us = self._raw_us(outcome.job, outcome.point, outcome.emc_hz)
-        self._learned.observe(raw_us, outcome.latency_us)
+        return self._learned.observe(raw_us, outcome.latency_us)
 
     def predict_us(self, job: Job, point: OperatingPoint, emc_hz: int) -> float:
         """Predict a job's latency at any point, us, corrected, without margin; nan if unknown."""
