@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
 import msgspec
 
 from bench.charts import check_matplotlib
@@ -25,7 +26,7 @@ from bench.demo_plan import (
     StepRecord,
     paper_steps,
 )
-from bench.demo_score import HEADINGS, Bars, figures, sections, summary_rows
+from bench.demo_score import HEADINGS, Bars, figures, mean_power_w, sections, summary_rows
 from bench.demo_table import measure_table
 from bench.oracle import DEFINITION, Oracle
 from bench.plant.board import load_board
@@ -92,7 +93,12 @@ def run(args: argparse.Namespace) -> int:
     page = render("flamegov demo", sections(runs, steps, bars, results), facts)
     write(args.report, page)
     if args.json:
-        oracle = {"definition": DEFINITION, "tail": bars.tail, "mean": bars.mean}
+        oracle = {
+            "definition": DEFINITION,
+            "mean_power_w": mean_power_w(steps, bars.tail),
+            "mean_power_w_by_mean_latency": mean_power_w(steps, bars.mean),
+            "points": [best._asdict() for best in bars.tail],
+        }
         print(json.dumps({"policies": results, "report": str(args.report), "oracle": oracle}))
     else:
         print(table_text(HEADINGS, summary_rows(results), digits=3))

@@ -108,8 +108,9 @@ class _Chooser(BasePolicy):
                 return Decision(OperatingPoint(top, gpu_hz), predicted_us, True, "first fit")
         return Decision(OperatingPoint(top, view.attainable.gpu_hz[-1]), predicted_us, False, "top")
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: Outcome) -> bool:
         self.seen.append(outcome)
+        return False
 
 
 def test_policy_is_driven_as_the_daemon_does(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def _with_traces(tmp_path: Path, cycles: int = 150) -> Grid:
         ]
         for g in GPU_MHZ
     }
-    np.savez(tmp_path / "traces" / "cells_one_dev.npz", **cells)  # type: ignore[arg-type]  # arrays
+    np.savez(tmp_path / "traces" / "cells_one_dev.npz", **cells)
     return load_grid(tmp_path / "grid.csv")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.charts import COLOURS, Panel, Series, stack
-from bench.report import Figure, Section, Table, Text, facts_of, render, write
+from bench.report import Figure, Part, Section, Table, Text, facts_of, render, write
 from estimators.errors import FlamegovError
 
 
@@ -42,7 +42,12 @@ def _svg() -> str:
 
 def _page() -> str:
     table = Table(["policy", "W"], [["a<b", 1.25], ["none", None]], "Power")
-    parts = [Text("5 < 6 & so on"), table, Figure(_svg(), "Rate"), Figure(_svg(), "Again")]
+    parts: list[Part] = [
+        Text("5 < 6 & so on"),
+        table,
+        Figure(_svg(), "Rate"),
+        Figure(_svg(), "Again"),
+    ]
     return render("Title <x>", [Section("Main", parts)], facts_of(seed=7, clock="real & true"))
 
 
