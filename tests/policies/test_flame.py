@@ -222,6 +222,8 @@ def test_a_point_in_time_that_eq_13_cannot_see_is_feasible_all_the_same() -> Non
 
 def test_among_equally_fast_points_the_lowest_clocks() -> None:
     assert _decide(_table(np.full(9, 5.0)), 1.0).point == (100, 10)
+    corners = _table([[9, 9, 5], [9, 9, 9], [5, 9, 9]])
+    assert _decide(corners, 1.0).point == (300, 10), "the GPU counts first, as in Eq. 13"
 
 
 @pytest.mark.parametrize("deadline", [math.nan, -1.0, 0.0, -math.inf])
@@ -279,6 +281,11 @@ def test_remarks_on_what_the_table_does_not_hold() -> None:
     decision = policy.decide(Job(table, 100.0, 9), BoardView(Attainable(CPU, GPU), emc_hz=1000))
     assert decision.predicted_us == 9.0
     assert decision.reason == "greedy, memory clock not in table, context outside table"
+    exact = policy.decide(Job(table, 100.0, 3), BoardView(Attainable(CPU, GPU), emc_hz=2000))
+    assert (exact.predicted_us, exact.reason) == (6.0, "greedy")
+    live = Attainable(CPU, GPU)
+    views = [BoardView(live, emc_hz=emc_hz) for emc_hz in (600, 2000, 600)]
+    assert [policy.decide(Job(table, 1.0), view).predicted_us for view in views] == [9.0, 6.0, 9.0]
 
 
 # ---- learning -----------------------------------------------------------------------------------
