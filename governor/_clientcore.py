@@ -22,6 +22,7 @@ from msgspec import structs
 
 from governor.durations import Duration, parse_ns
 from governor.messages import (
+    MAX_CONTEXT,
     MAX_DEADLINE_NS,
     AnyRequest,
     Begin,
@@ -68,14 +69,16 @@ class UnavailableError(ClientError, ConnectionError):
     """The daemon is away or does not answer."""
 
 
-_BEGIN_TAIL = struct.Struct(">Q10sQ")
-_START_KEY = b"\xa8start_ns\xcf"
+_BEGIN_TAIL, _START_KEY = struct.Struct(">Q10sQ"), b"\xa8start_ns\xcf"
+_DEADLINE, _DEADLINE_KEY = struct.Struct(">13sQ"), b"\xabdeadline_ns\xcf"
+_CONTEXT, _CONTEXT_KEY = struct.Struct(">9sI"), b"\xa7context\xce"
 
 
-def begin_head(session: int) -> bytes:
-    """Return the bytes of a plain ``begin`` up to the number of the job."""
+def begin_heads(session: int) -> tuple[bytes, ...]:
+    """Return the bytes of a ``begin`` up to the number of the job, for 0, 1, 2 optional fields."""
     whole = encode(Begin(v=1, session=session, job=2**64 - 1, start_ns=2**63 - 1))
-    return whole[: -_BEGIN_TAIL.size]
+    rest = whole[1 : -_BEGIN_TAIL.size]
+    return tuple(bytes((whole[0] + fields,)) + rest for fields in range(3))
 
 
 @dataclass(slots=True)
@@ -118,6 +121,17 @@ def deadline_ns(value: Duration | None) -> int | None:
     return duration_ns
 
 
+def bounded(context: int) -> int:
+    """Return the context.
+
+    Raises:
+        ValueError: It is out of bounds.
+    """
+    if not 0 <= context <= MAX_CONTEXT:
+        raise ValueError(f"a context lies between 0 and {MAX_CONTEXT} tokens; got {context!r}")
+    return context
+
+
 class SessionCore:
     """One session: what was asked for, and the job in hand.
 
@@ -128,7 +142,7 @@ class SessionCore:
 
     __slots__ = (
         "_stats",
-        "begin_head",
+        "begin_heads",
         "blocked",
         "job",
         "open_id",
@@ -150,18 +164,27 @@ class SessionCore:
         """When the last ``open`` was sent."""
         self.job = 0
         self.start_ns = 0
-        self.begin_head = begin_head(spec.session)
+        self.begin_heads = begin_heads(spec.session)
         self._stats = stats
 
-    def plain_begin(self) -> bytes:
-        """Start the next job now, with what the session asks for; return the message's bytes.
+    def lean_begin(self, deadline: Duration | None, context: int | None) -> bytes:
+        """Start the next job now; return the message's bytes.
 
         The same as encoding :meth:`begin`, but with integers of full width and without building a
         ``Begin``: this is the one message that a deadline waits for.
+
+        Raises:
+            ValueError: An argument is out of bounds.
         """
+        extras, fields = b"", 0
+        if deadline is not None:
+            extras, fields = _DEADLINE.pack(_DEADLINE_KEY, deadline_ns(deadline)), 1
+        if context is not None:
+            extras, fields = extras + _CONTEXT.pack(_CONTEXT_KEY, bounded(context)), fields + 1
         self.job += 1
         self.start_ns = time.monotonic_ns()
-        return self.begin_head + _BEGIN_TAIL.pack(self.job, _START_KEY, self.start_ns)
+        tail = _BEGIN_TAIL.pack(self.job, _START_KEY, self.start_ns)
+        return self.begin_heads[fields] + tail + extras
 
     def begin(
         self,
@@ -173,7 +196,7 @@ class SessionCore:
         """Start the next job.
 
         Raises:
-            ValueError: The deadline is out of bounds, or given twice.
+            ValueError: An argument is out of bounds, or the deadline is given twice.
         """
         if deadline is not None and deadline_at_ns is not None:
             raise ValueError("give deadline or deadline_at_ns, not both")
@@ -186,7 +209,7 @@ class SessionCore:
             start_ns=self.start_ns,
             deadline_ns=deadline_ns(deadline),
             deadline_at_ns=deadline_at_ns,
-            context=context,
+            context=None if context is None else bounded(context),
         )
 
     def end(self, job: int | None, start_ns: int | None, end_ns: int | None, aborted: bool) -> End:
@@ -232,9 +255,19 @@ class SessionCore:
         self.spec = checked(structs.replace(self.spec, **given))
         return request
 
-    def grow_to(self, context: int) -> None:
-        """Remember the context without telling the daemon: each ``begin`` carries it."""
+    def context(self, context: int | None) -> int:
+        """Return the context given, else the session's.
+
+        Raises:
+            ValueError: It is out of bounds.
+        """
+        return self.spec.context if context is None else bounded(context)
+
+    def grown(self, context: int) -> int:
+        """Add a token, as far as the protocol goes; the daemon learns of it with ``begin``."""
+        context = min(context + 1, MAX_CONTEXT)
         self.spec = structs.replace(self.spec, context=context)
+        return context
 
 
 class Core:

@@ -348,15 +348,14 @@ class AsyncSession:
     ) -> AsyncIterator[T]:
         """Pass tokens on, each a job; see :meth:`governor.client.Session.tokens`."""
         tokens = aiter(stream)
-        context = self._core.spec.context if context is None else context
+        context = self._core.context(context)
         while True:
             try:
                 async with self.job(deadline=deadline, context=context):
                     token = await anext(tokens)
             except StopAsyncIteration:
                 return
-            context += 1
-            self._core.grow_to(context)
+            context = self._core.grown(context)
             yield token
 
     async def _say(self, request: SessionRequest, ack: bool) -> None:

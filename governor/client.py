@@ -265,17 +265,16 @@ class Session:
             The job's number, for :meth:`end`.
 
         Raises:
-            ValueError: The deadline is out of bounds.
+            ValueError: An argument is out of bounds.
             ClientError: The daemon is away or refuses (only if strict).
         """
         core = self._core
-        if start_ns is deadline is deadline_at_ns is context is None and not (ack or core.blocked):
-            if self._send(core.plain_begin()):
-                self._stats.sent += 1
-            else:
-                self._client._core.lost()
-        else:
+        if ack or core.blocked or start_ns is not None or deadline_at_ns is not None:
             self._say(core.begin(start_ns, deadline, deadline_at_ns, context), ack)
+        elif self._send(core.lean_begin(deadline, context)):
+            self._stats.sent += 1
+        else:
+            self._client._core.lost()
         return core.job
 
     def end(
@@ -342,15 +341,14 @@ class Session:
                 one per token.
         """
         tokens = iter(stream)
-        context = self._core.spec.context if context is None else context
+        context = self._core.context(context)
         while True:
             with self.job(deadline=deadline, context=context) as job:
                 token = next(tokens, _END)
                 job.aborted = isinstance(token, _End)
             if isinstance(token, _End):
                 return
-            context += 1
-            self._core.grow_to(context)
+            context = self._core.grown(context)
             yield token
 
     def close(self, *, ack: bool = False) -> None:

@@ -6,6 +6,7 @@ Imports the standard library only: the client is one of its readers.
 import re
 from datetime import timedelta
 from decimal import Decimal
+from functools import lru_cache
 
 Duration = str | int | timedelta
 """A duration: text with a unit, an integer of ns, or a ``timedelta``."""
@@ -42,6 +43,12 @@ def parse_ns(value: Duration) -> int:
         raise TypeError(
             f"a duration is text such as '20ms', an integer of ns or a timedelta; got {value!r}"
         )
+    return _parse_text(value)
+
+
+@lru_cache(maxsize=64)
+def _parse_text(value: str) -> int:
+    # Cached: an application writes its few deadlines with every job.
     match = _DURATION.fullmatch(value)
     scale = _NS_PER_UNIT.get(match[2]) if match else None
     if match is None or scale is None:

@@ -27,6 +27,9 @@ MAX_ANSWER_BYTES: Final = 1 << 20
 MAX_DEADLINE_NS: Final = 3_600_000_000_000
 """Longest deadline and period, 1 h."""
 
+MAX_CONTEXT: Final = 2**20
+"""Longest context, tokens."""
+
 DEFAULT_ADDRESS: Final = "ipc:///run/flamegov/hints.sock"
 """Where applications reach the daemon."""
 
@@ -41,7 +44,7 @@ SessionId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 JobId = Annotated[int, Meta(ge=0)]
 InstantNs = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 DurationNs = Annotated[int, Meta(ge=1, le=MAX_DEADLINE_NS)]
-Context = Annotated[int, Meta(ge=0, le=2**20)]
+Context = Annotated[int, Meta(ge=0, le=MAX_CONTEXT)]
 MissBudget = Annotated[float, Meta(gt=0, le=0.5)]
 Label = Annotated[str, Meta(max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]

@@ -146,8 +146,9 @@ def test_a_token_stream_that_is_left_or_breaks(mock: MockTransport) -> None:
         raise OSError("gpu fell off")
 
     with connect(transport=mock) as gov, gov.session("llm", phase="decode") as s:
-        for _ in s.tokens([1, 2, 3]):
+        for _ in s.tokens([1, 2, 3], context=7):
             break
+        assert s._core.spec.context == 8
         with pytest.raises(OSError, match="gpu fell off"):
             list(s.tokens(broken()))
     assert [end.aborted for end in mock.of(End)] == [False, False, True]
@@ -293,14 +294,34 @@ def test_a_refused_session_keeps_quiet_and_asks_again_later(
         assert (len(mock.of(Open)), gov.stats.dropped) == (3, dropped)
 
 
-def test_the_lean_begin_is_the_same_message(mock: MockTransport) -> None:
+@pytest.mark.parametrize("number", [1, 200, 70_000])
+@pytest.mark.parametrize("deadline", [None, "15ms"])
+@pytest.mark.parametrize("context", [None, 0, 2**20])
+def test_the_lean_begin_is_the_same_message(
+    mock: MockTransport, number: int, deadline: str | None, context: int | None
+) -> None:
     with connect(transport=mock) as gov:
-        for number in (1, 200, 70_000):
-            core = gov.session("m")._core
-            core.begin_head = _clientcore.begin_head(number)
-            core.job = 2**63
-            decoded = decode_request(core.plain_begin())
-            assert decoded == Begin(v=1, session=number, job=2**63 + 1, start_ns=core.start_ns)
+        core = gov.session("m")._core
+        core.begin_heads = _clientcore.begin_heads(number)
+        core.job = 2**63
+        assert decode_request(core.lean_begin(deadline, context)) == Begin(
+            v=1,
+            session=number,
+            job=2**63 + 1,
+            start_ns=core.start_ns,
+            deadline_ns=15_000_000 if deadline else None,
+            context=context,
+        )
+
+
+def test_a_context_stops_at_its_bound(mock: MockTransport) -> None:
+    with connect(transport=mock) as gov, gov.session("llm", phase="decode") as s:
+        assert len(list(s.tokens("abc", context=2**20 - 1))) == 3
+        with pytest.raises(ValueError, match="context"):
+            s.begin(context=2**20 + 1)
+        with pytest.raises(ValueError, match="context"):
+            s.begin(context=-1, start_ns=5)
+    assert [begin.context for begin in mock.of(Begin)] == [2**20 - 1, *[2**20] * 3]
 
 
 def test_a_silent_daemon_times_out(mock: MockTransport) -> None:
