@@ -37,6 +37,7 @@ class Devfreq:
         governor: Name of the governor.
         goal_hz: Clock asked of the driver last (``target_freq``).
         cur_hz: Clock in force.
+        epoch: Counts the starts of a governor; a file of an older one is gone for good.
         load_permille: What the device's ``load`` file shows.
         driver_errno: What the driver answers to every change; 0 is success.
         hardware_cap_hz: Clock that the hardware does not exceed whatever is asked; 0 for none.
@@ -48,7 +49,7 @@ class Devfreq:
         self.governor = governor
         self.goal_hz = self.cur_hz = self.governed_hz = self.table[0]
         self.wish_hz: int | None = None
-        self.load_permille = 0
+        self.load_permille = self.epoch = 0
         self.driver_errno, self.hardware_cap_hz = 0, 0
         self._layout = layout
         self._folder = f"devfreq/{layout.gpu_devfreq}/"
@@ -168,6 +169,7 @@ class Devfreq:
         if name == self.governor:
             return
         old = self.governor
+        self.epoch += 1
         self.governor, self.wish_hz, self.governed_hz = name, None, self.goal_hz
         if self._update() and name != "userspace":
             self.governor = old  # the core puts the old one back, and the write still succeeds

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from bench.plant import livewire as wire
 from bench.plant.board import load_board
 from bench.plant.errors import KernelError, PlantError
+from bench.plant.fusetree import FuseFiles
 from bench.plant.inotify import Inotify
 from bench.plant.machine import Machine
 from bench.plant.progress import JobRequest, JobResult
@@ -58,6 +59,7 @@ class PlainFiles:
     """The tree as plain files: writes are seen through inotify, answers are written back."""
 
     def __init__(self, tree: SimTree, machine: Machine) -> None:
+        self.lock = nullcontext()  # one thread alone
         self._tree, self._machine = tree, machine
         self._inotify = Inotify(tree.root)
         for folder in self._writable_folders():
@@ -114,6 +116,9 @@ class PlainFiles:
         }
 
 
+Files = PlainFiles | FuseFiles
+
+
 class Live:
     """The loop.
 
@@ -123,7 +128,7 @@ class Live:
         path: Where to listen.
     """
 
-    def __init__(self, machine: Machine, files: PlainFiles, path: Path) -> None:
+    def __init__(self, machine: Machine, files: Files, path: Path) -> None:
         self._machine, self._files = machine, files
         self._clients: list[Client] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -151,22 +156,26 @@ class Live:
 
     def loop(self, parent: int | None) -> None:
         """Serve until told to stop, or until the parent's end of a pipe closes."""
-        machine = self._machine
         while self._running:
             watched: list[Any] = [self._files, self._listener, *self._clients]
             if parent is not None:
                 watched.append(parent)
-            wait_s = max(machine.next_ns - time.monotonic_ns(), 0) / 1e9
+            with self._files.lock:
+                wait_s = max(self._machine.next_ns - time.monotonic_ns(), 0) / 1e9
             ready = select.select(watched, [], [], wait_s)[0]
-            now_ns = time.monotonic_ns()
-            machine.advance(now_ns)
             if parent in ready:
                 return
-            for source in ready:
-                self._serve(source, now_ns)
-            self._files.show()
-            _ = machine.rails  # computed now, so that the next write need not wait for it
-            self._clients = [client for client in self._clients if client.fileno() >= 0]
+            with self._files.lock:
+                self._turn(ready)
+
+    def _turn(self, ready: list[Any]) -> None:
+        now_ns = time.monotonic_ns()
+        self._machine.advance(now_ns)
+        for source in ready:
+            self._serve(source, now_ns)
+        self._files.show()
+        _ = self._machine.rails  # computed now, so that the next write need not wait for it
+        self._clients = [client for client in self._clients if client.fileno() >= 0]
 
     def _serve(self, source: object, now_ns: int) -> None:
         if source is self._files:
@@ -271,6 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", default="", help="nvpmodel mode (default: the board's own)")
     parser.add_argument("--world", default="plain", help="how it departs from the plain model")
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness")
+    parser.add_argument("--fuse", action="store_true", help="show /sys through FUSE")
     parser.add_argument("--with-parent", action="store_true", help="end when stdin closes")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -285,12 +295,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(options: argparse.Namespace) -> None:
     board = load_board(options.board)
     tree = build_tree(options.root, board, jetpack=options.jetpack, mode=options.mode)
-    now_ns = time.monotonic_ns()
     machine = Machine(
-        tree.files, world=options.world, seed=options.seed, now_ns=now_ns, lag_ns=_PLAIN_LAG_NS
+        tree.files,
+        world=options.world,
+        seed=options.seed,
+        now_ns=time.monotonic_ns(),
+        lag_ns=0 if options.fuse else _PLAIN_LAG_NS,
     )
     with ExitStack() as stack:
-        files = PlainFiles(tree, machine)
+        files: Files = FuseFiles(tree.root, machine) if options.fuse else PlainFiles(tree, machine)
         stack.callback(files.close)
         live = Live(machine, files, options.socket)
         stack.callback(partial(options.socket.unlink, missing_ok=True))
