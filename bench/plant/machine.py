@@ -71,7 +71,8 @@ class Machine:
         self._random = random.Random(seed)
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._power = PowerModel(self.kernel.board)
-        self._heat = Heat(self.kernel.board, files)
+        idle = self._power.rails(self.clocks)
+        self._heat = Heat(self.kernel.board, files.zones, idle.power_mw)
         self.meter = Meter(files, now_ns)
         self._cpu, self._gpu = CpuGoverning(self.kernel), GpuGoverning(self.kernel)
         self._changes: dict[ClockDevice, _Change] = {}
@@ -189,7 +190,9 @@ class Machine:
     def set_heat(self, chip_c: float, now_ns: int) -> None:
         """Set the chip's temperature, degrees Celsius."""
         self.catch_up(now_ns)
-        self._heat.chip_c = chip_c
+        self._heat.set(chip_c)
+        self.touched.add(self.files.zones)
+        self._speed_changed(now_ns)
 
     def submit(self, request: JobRequest, now_ns: int, done: Done) -> None:
         """Run a job after those that were submitted before; ``done`` is told its result.
