@@ -120,7 +120,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     restore_on_exit: Annotated[
         bool, Meta(description="Give the board back on exit; false = leave the clocks.")
     ] = True
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Least level that is logged."),
+    ] = "info"
 
 
 class Loaded(Struct, frozen=True):

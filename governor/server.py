@@ -51,6 +51,8 @@ _READABLE = int(zmq.POLLIN)
 _EVENTS, _RCVMORE, _NOBLOCK = zmq.EVENTS, zmq.RCVMORE, int(zmq.NOBLOCK)
 _SNDMORE = int(zmq.SNDMORE) | _NOBLOCK
 
+_OF_A_SESSION = (Begin, End, Update, Close)
+
 
 class Answerer(Protocol):
     """Answers what is not about sessions: status, query and the admin operations."""
@@ -217,7 +219,7 @@ class Server:
     ) -> None:
         now_ns = time.monotonic_ns()
         controller = self.controller
-        if isinstance(request, Begin | End | Update | Close):
+        if isinstance(request, _OF_A_SESSION):
             session = self._handlers[type(request)](identity, request, now_ns)
             if request.ack:
                 self._send(socket, identity, self._told(session, request.id))

@@ -3,13 +3,14 @@
 import argparse
 import json
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from governor.config import Config, Loaded, flatten, load_config, schema
-from policies.registry import load_policy
+from policies.registry import describe_options, load_policy, load_policy_class
 
 HELP = "check, show or describe the configuration"
 
@@ -64,7 +65,8 @@ def annotated(loaded: Loaded) -> str:
     """Write the configuration as TOML, with the meaning of each key above it."""
     lines: list[str] = []
     section = ""
-    for key, value, text in flatten(loaded.config):
+    # TOML: a key after a section belongs to it, so those without one come first.
+    for key, value, text in sorted(flatten(loaded.config), key=lambda entry: "." in entry[0]):
         head, _, name = key.rpartition(".")
         if isinstance(value, dict):
             continue
@@ -74,10 +76,19 @@ def annotated(loaded: Loaded) -> str:
         lines += textwrap.wrap(text, 90, initial_indent="# ", subsequent_indent="# ")
         origin = loaded.origin.get(key)
         lines.append(f"{name} = {_toml(value)}" + (f"  # from {origin}" if origin else ""))
-    for policy, options in loaded.config.policies.items():
-        lines += ["", f"[policies.{policy}]"]
-        lines += [f"{name} = {_toml(value)}" for name, value in options.items()]
+    for policy in sorted({loaded.config.policy, *loaded.config.policies}):
+        lines += ["", f"[policies.{policy}]", *_options(policy, loaded.config)]
     return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _options(policy: str, config: Config) -> Iterator[str]:
+    given = config.policies.get(policy, {})
+    for option in describe_options(load_policy_class(policy)):
+        unit = f" Unit: {option.unit}." if option.unit else ""
+        yield from textwrap.wrap(
+            f"{option.help}.{unit}", 90, initial_indent="# ", subsequent_indent="# "
+        )
+        yield f"{option.name} = {_toml(given.get(option.name, option.default))}"
 
 
 def _toml(value: Any) -> str:
