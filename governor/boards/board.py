@@ -5,9 +5,10 @@ import time
 from typing import TYPE_CHECKING
 
 from estimators.errors import FlamegovError
-from governor.boards import cpu, gpu
+from governor.boards import gpu
 from governor.boards.clock import ClockNode, Watch
 from governor.boards.emc import HIGHEST_HZ, find_emc
+from governor.boards.finder import ClockFinder
 from governor.boards.identity import BoardIdentity, identify
 from governor.boards.node import Files
 from governor.boards.restore import RestoreReport
@@ -33,36 +34,42 @@ class Board:
 
     Attributes:
         identity: Which board it is.
-        clusters: CPU clocks.
-        gpu: GPU clock, or None.
-        notes: What is not as it should be, one line each.
     """
 
     def __init__(self, files: Files, options: BoardOptions) -> None:
-        self.clusters: list[ClockNode] = []
-        self.gpu: ClockNode | None = None
-        self.notes: tuple[str, ...] = ()
         self._files = files
-        self._options = options
-        self._gpu_folder: str | None = None
+        self._finder = ClockFinder(files, options)
+        self._finder.look()
         self._journal: Journal | None = None
         self._holding = False
-        self._refused: dict[str, str] = {}
-        self._look_for_clocks()
-        self.identity: BoardIdentity = identify(
-            files, f"{self._gpu_folder}/device" if self._gpu_folder else None
-        )
-        self._notes()
+        folder = self._finder.gpu_folder
+        self.identity: BoardIdentity = identify(files, f"{folder}/device" if folder else None)
         self._emc = find_emc(files)
-        self._gpu_load = gpu.find_gpu_load(files, self._gpu_folder)
+        self._gpu_load = gpu.find_gpu_load(files, folder)
         self._rails = Rails(files)
         self._temperatures = Temperatures(files)
         self._cpu_load = CpuLoad(files)
         self._meter = Meter()
         self._seen: dict[str, Watch] = {}
         self._gone: dict[str, str] = {}
+        self._untaken: dict[str, str] = {}
         self._attainable = Attainable((), ())
         self._look(self._meter)
+
+    @property
+    def clusters(self) -> list[ClockNode]:
+        """CPU clocks."""
+        return self._finder.clusters
+
+    @property
+    def gpu(self) -> ClockNode | None:
+        """GPU clock, or None."""
+        return self._finder.gpu
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be, one line each."""
+        return self._finder.notes
 
     @property
     def nodes(self) -> tuple[ClockNode, ...]:
@@ -137,9 +144,9 @@ class Board:
         try:
             self._take(node)
         except FlamegovError as exc:
-            if self._refused.get(node.directory) != str(exc):
+            if self._untaken.get(node.name) != str(exc):
                 _log.warning("%s cannot be taken: %s", node.name, exc)
-            self._refused[node.directory] = str(exc)
+            self._untaken[node.name] = str(exc)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -253,60 +260,12 @@ class Board:
         load = meter.read("gpu_load", self._gpu_load, 0, 1000)
         return None if load is None else load / 1000
 
-    # -- finding --------------------------------------------------------------------------------
-
     def _find_new(self) -> list[BoardEvent]:
         """Find clocks that appeared since the start; while the board is held, take what is not."""
-        fresh = self._look_for_clocks()
+        fresh = self._finder.look()
+        if self.gpu in fresh:
+            self._gpu_load = gpu.find_gpu_load(self._files, self._finder.gpu_folder)
         for node in self.nodes:
             if self._holding and not node.acquired:
                 self._try_take(node)
-        if fresh:
-            self._notes()
         return [BoardEvent("appeared", node.name, f"{node.name} appeared") for node in fresh]
-
-    def _look_for_clocks(self) -> list[ClockNode]:
-        known = {node.directory for node in self.clusters}
-        fresh = [
-            node
-            for directory in cpu.policies(self._files)
-            if directory not in known and (node := self._cluster(directory)) is not None
-        ]
-        self.clusters += fresh
-        if self.gpu is None and (found := self._find_gpu()) is not None:
-            self.gpu = found
-            fresh.append(found)
-        return fresh
-
-    def _cluster(self, directory: str) -> ClockNode | None:
-        try:
-            node = cpu.find_cluster(
-                self._files, directory, self._options.clock(self._options.cpu_mode)
-            )
-        except BoardError as exc:
-            self._refused[directory] = str(exc)
-            return None
-        self._refused.pop(directory, None)
-        return node
-
-    def _find_gpu(self) -> ClockNode | None:
-        folder = gpu.find_gpu_folder(self._files)
-        if folder is None:
-            return None
-        self._gpu_folder = folder
-        try:
-            node = gpu.find_gpu(self._files, folder, self._options.clock(self._options.gpu_mode))
-        except BoardError as exc:
-            self._refused[folder] = str(exc)
-            return None
-        self._refused.pop(folder, None)
-        self._gpu_load = gpu.find_gpu_load(self._files, folder)
-        return node
-
-    def _notes(self) -> None:
-        notes = list(self._refused.values())
-        if not self.clusters:
-            notes.append("no CPU clock can be set: CPU clocks are left to the board")
-        if self.gpu is None:
-            notes.append("no GPU clock can be set: the GPU is left to the board")
-        self.notes = tuple(notes)

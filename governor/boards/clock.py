@@ -175,8 +175,8 @@ class ClockNode:
                 if journal is None
                 else journal.add(self.name, originals)
             )
-            kind = SpeedControl if self.uses_speed else PinControl
-            control = kind(self, self._files, originals, slots)
+            way = SpeedControl if self.uses_speed else PinControl
+            control = way(self, self._files, originals, slots)
             self._control = control
             self._moves += 1
             try:

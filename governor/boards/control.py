@@ -6,6 +6,7 @@ All numbers here are in the unit of the files (kHz for cpufreq, Hz for devfreq).
 import errno
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from governor.boards.knob import Knob, Original, Role, Slot
@@ -23,14 +24,6 @@ _SWITCH_S = 0.1
 
 class Control(Protocol):
     """A clock in our hands."""
-
-    def __init__(
-        self,
-        clock: "ClockNode",
-        files: Files,
-        originals: tuple[Original, ...],
-        slots: Mapping[Role, Slot],
-    ) -> None: ...
 
     def take(self) -> None:
         """Write once what holds for the whole time."""
@@ -56,7 +49,6 @@ class _Base:
         slots: Mapping[Role, Slot],
     ) -> None:
         self._clock, self._files = clock, files
-        self._originals = {original.role: original for original in originals}
         self._knobs = {
             original.role: Knob(files.node(original.path, writable=True), slots[original.role])
             for original in originals
@@ -67,6 +59,13 @@ class _Base:
         self._shown = files.node(next((path for path in shown if files.exists(path)), shown[-1]))
         self._current = files.node(f"{clock.directory}/{names.current}")
         self._settle_s = clock.options.settle_s
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Prepare what one way needs."""
+
+    def _paths(self, names: tuple[str, ...]) -> tuple[Path, ...]:
+        return tuple(self._files.root / f"{self._clock.directory}/{name}" for name in names)
 
     def limits(self, low: int, high: int) -> tuple[int, int]:
         """Both files show others' limits as they are."""
@@ -133,18 +132,11 @@ class _Base:
 class SpeedControl(_Base):
     """Holds a clock with the ``userspace`` governor and its target file."""
 
-    def __init__(
-        self,
-        clock: "ClockNode",
-        files: Files,
-        originals: tuple[Original, ...],
-        slots: Mapping[Role, Slot],
-    ) -> None:
-        super().__init__(clock, files, originals, slots)
-        directory, names = clock.directory, clock.files
+    def _set_up(self) -> None:
+        names = self._clock.files
         followers = (*names.shown, names.current)
         self._speed = self._knobs["speed"]
-        self._speed.node.mirrors = tuple(files.root / f"{directory}/{name}" for name in followers)
+        self._speed.node.mirrors = self._paths(followers)
         self._governor = self._knobs["governor"]
         self._wish = self._effective = -1
         self._retaken_ns = -_RETAKE_NS
@@ -213,19 +205,11 @@ class SpeedControl(_Base):
 class PinControl(_Base):
     """Holds a clock by making both limits the same, never above the upper one found."""
 
-    def __init__(
-        self,
-        clock: "ClockNode",
-        files: Files,
-        originals: tuple[Original, ...],
-        slots: Mapping[Role, Slot],
-    ) -> None:
-        super().__init__(clock, files, originals, slots)
-        names = clock.files
+    def _set_up(self) -> None:
+        names = self._clock.files
         followers = (*(name for name in names.shown if name != names.speed), names.current)
-        paths = tuple(files.root / f"{clock.directory}/{name}" for name in followers)
         self._min, self._max = self._knobs["min"], self._knobs["max"]
-        self._max.node.mirrors = self._min.node.mirrors = paths
+        self._max.node.mirrors = self._min.node.mirrors = self._paths(followers)
         self._floor = self._ceiling = 0
         self._pinned = 0
         self._effective: int | None = None

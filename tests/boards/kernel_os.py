@@ -12,18 +12,26 @@ from bench.plant.tree import SimTree
 from governor.boards import node
 
 
+class Killed(BaseException):
+    """The process ends here: nothing after it may count on being run."""
+
+
 class KernelOs:
     """Routes the accesses of ``governor.boards.node`` below a tree's root to its kernel.
 
     Attributes:
         writes: (path, text) of each write, in order.
         fail: errno to answer with, by (operation, end of the path).
+        kill_in: Writes until the process is killed; None for never.
+        kill_before: Whether the last of them is killed before it reaches the kernel.
     """
 
     def __init__(self, tree: SimTree) -> None:
         self.tree, self.kernel = tree, tree.kernel
         self.writes: list[tuple[str, str]] = []
         self.fail: dict[tuple[str, str], int] = {}
+        self.kill_in: int | None = None
+        self.kill_before = False
         self._open: dict[int, str] = {}
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +69,9 @@ class KernelOs:
     def pwrite(self, fd: int, data: bytes, at: int) -> int:
         path = self._open[fd]
         self._refuse("write", path)
+        last = self._count_down()
+        if last and self.kill_before:
+            raise Killed
         try:
             self.kernel.write(path, data)
         except KernelError as exc:
@@ -68,7 +79,14 @@ class KernelOs:
         self.kernel.settle()
         self.tree.sync()
         self.writes.append((path, data.decode().strip()))
+        if last:
+            raise Killed
         return len(data)
+
+    def _count_down(self) -> bool:
+        if self.kill_in is not None:
+            self.kill_in -= 1
+        return self.kill_in == 0
 
     def _refuse(self, op: str, path: str) -> None:
         for (what, end), code in self.fail.items():

@@ -158,3 +158,14 @@ def test_the_simulated_thor_with_one_clock_is_refused(tmp_path: Path) -> None:
     build_tree(tmp_path, load_board("agx-thor"), jetpack=7)
     with pytest.raises(BoardError, match="it offers one clock"):
         discover(tmp_path)
+
+
+def test_a_gpu_without_cur_freq_is_driven_all_the_same(tmp_path: Path) -> None:
+    plain.add_gpu(tmp_path)
+    for name in ("cur_freq", "target_freq"):
+        (tmp_path / plain.GPU / name).unlink()
+    board = discover(tmp_path)
+    board.acquire(Journal.create(tmp_path / "run", tmp_path))
+    assert board.gpu is not None
+    assert board.gpu.set_hz(612_000_000) == 612_000_000
+    assert board.poll().point is None

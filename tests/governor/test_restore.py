@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.plant.board import load_board
+from bench.plant.tree import build_tree
 from governor.boards import Board, BoardOptions, discover
+from governor.boards.clock import Mode
 from governor.errors import BoardError, JournalError
 from governor.journal import Journal, restore_from
 from tests.boards import plain
+from tests.boards.kernel_os import KernelOs, Killed
 from tests.boards.plain import CPUFREQ, GPU
 
 SEQUENCES = 240
@@ -147,6 +151,46 @@ def life_goes_on(board: Board, rng: random.Random) -> None:
             node.set_hz(rng.choice(node.available_hz))
         except BoardError:
             continue  # LostControl: the governor is theirs now
+
+
+@pytest.mark.parametrize("mode", ["userspace", "pin"])
+@pytest.mark.parametrize("kill_before", [True, False])
+def test_a_kill_at_each_write_is_undone_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, kill_before: bool
+) -> None:
+    root = tmp_path / "root"
+    kernel = KernelOs(build_tree(root, load_board("agx-orin"), mode="30W"))
+    kernel.install(monkeypatch)
+    kernel.kernel.write(f"{kernel.kernel.policies[1].where}/scaling_governor", b"performance")
+    kernel.tree.sync()
+    before = plain.knobs(root)
+    options = BoardOptions(cpu_mode=mode, gpu_mode=mode, lower_min=True)
+    kills = 0
+    for at in range(1, 200):
+        kernel.kill_in, kernel.kill_before = at, kill_before
+        try:
+            whole_life(root, tmp_path / "run", options)
+        except Killed:
+            kills += 1
+        else:
+            break
+        kernel.kill_in = None
+        report = restore_from(Journal.open(tmp_path / "run", root), root)
+        assert report.complete
+        assert report.kept == ()
+        assert plain.knobs(root) == before, f"killed at write {at}"
+    assert kills == at - 1 > 20, "every write of the life was a place to die"
+    assert plain.knobs(root) == before
+
+
+def whole_life(root: Path, run: Path, options: BoardOptions) -> None:
+    """Take the board, move each clock up and down, give it back."""
+    board = discover(root, options=options)
+    board.acquire(Journal.create(run, root))
+    for step in (9, 5, 10, 8):
+        for node in board.nodes:
+            node.set_hz(node.available_hz[step])
+    assert board.restore().complete
 
 
 def test_a_start_never_takes_our_own_pins_for_originals(tmp_path: Path) -> None:
