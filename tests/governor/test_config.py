@@ -1,0 +1,103 @@
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from governor.cli import main
+from governor.cli.config import annotated
+from governor.config import Config, Loaded, flatten, load_config, schema
+from governor.errors import ConfigError
+
+EXAMPLE = Path(__file__).parents[2] / "deploy" / "flamegov.toml"
+
+
+def write(folder: Path, text: str, name: str = "flamegov.toml") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_no_file_means_defaults(monkeypatch, tmp_path):
+    monkeypatch.setattr("governor.config.DEFAULT_PATH", tmp_path / "none.toml")
+    assert load_config().config == Config()
+
+
+def test_conf_d_wins_over_the_file_and_the_command_line_over_both(tmp_path):
+    path = write(tmp_path, 'policy = "max"\n[idle]\naction = "hold"\nafter_ms = 5')
+    write(tmp_path, "[idle]\nafter_ms = 7", "conf.d/10-idle.toml")
+    loaded = load_config(path, {"policy": "powersave"})
+    assert (loaded.config.policy, loaded.config.idle.action) == ("powersave", "hold")
+    assert loaded.config.idle.after_ms == 7
+    assert loaded.origin["idle.after_ms"].endswith("10-idle.toml")
+    assert loaded.origin["policy"] == "command line"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[idle]\nafter = 3", ["idle.after", "unknown key", "after_ms"]),
+        ("polcy = 'max'", ["polcy", "unknown key", "policy"]),
+        ("[idle]\nafter_ms = 'soon'", ["idle.after_ms", "Expected `int`"]),
+        ("[limits]\nsessions = 0", ["limits.sessions", ">= 1"]),
+        ("[board]\ngpu_mode = 'fast'", ["board.gpu_mode"]),
+        ("[idle\n", ["not valid TOML", "line 1"]),
+        ("policy = 3", ["policy", "Expected `str`"]),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line_with_file_and_key(tmp_path, text, words):
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path) in message
+    for word in words:
+        assert word in message
+
+
+def test_a_missing_file_is_an_error_if_it_was_named(tmp_path):
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load_config(tmp_path / "none.toml")
+
+
+def test_a_file_that_is_no_text_is_an_error(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(path)
+
+
+def test_every_key_has_a_meaning():
+    assert [key for key, value, text in flatten(Config()) if not text] == []
+
+
+def test_the_example_is_what_the_program_prints_and_is_accepted(capsys):
+    assert EXAMPLE.read_text(encoding="utf-8") == annotated(Loaded(Config(), (), {}, ""))
+    assert main(["config", "check", "--config", str(EXAMPLE)]) == 0
+    assert "ok" in capsys.readouterr().out
+
+
+def test_the_example_holds_the_defaults():
+    config = load_config(EXAMPLE).config
+    assert msgspec.structs.replace(config, policies={}) == Config()
+
+
+def test_check_finds_wrong_policy_options(tmp_path, capsys):
+    path = write(tmp_path, "[policies.flame]\nmargn = 0.1")
+    assert main(["config", "check", "--config", str(path)]) == 2
+    message = capsys.readouterr().err
+    assert "margn" in message and "margin" in message and message.count("\n") == 1
+
+
+def test_check_finds_an_unknown_policy(tmp_path, capsys):
+    path = write(tmp_path, 'policy = "flam"')
+    assert main(["config", "check", "--config", str(path)]) == 2
+    assert "did you mean flame?" in capsys.readouterr().err
+
+
+def test_schema_is_json_and_names_every_section():
+    text = json.dumps(schema())
+    for name in ("sockets", "limits", "idle", "cpu", "board"):
+        assert f'"{name}"' in text
