@@ -6,6 +6,7 @@ from there on plain floats are looked at one by one. (The minima of two contexts
 between them but are not it: they may open the search, never end it.)
 """
 
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -68,3 +69,16 @@ class Lines:
             if value <= limit_us and usable[index]:
                 return index, value
         return None
+
+    def least(
+        self, low: int, high: int, weight: float, limit_us: float, *, usable: Sequence[bool]
+    ) -> tuple[int, float] | None:
+        """Find the lowest value within a limit, and of equal ones the first; see :meth:`first`.
+
+        Returns:
+            Index of the clock and the value there, us; None if none is within the limit.
+        """
+        best, begin = None, 0
+        while hit := self.first(low, high, weight, limit_us, usable=usable, begin=begin):
+            best, begin, limit_us = hit, hit[0] + 1, math.nextafter(hit[1], -math.inf)
+        return best

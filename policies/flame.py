@@ -1,6 +1,7 @@
 """The deadline-aware policy of the FLAME paper, section IV: the least GPU clock, then CPU clock."""
 
 import math
+from array import array
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -19,6 +20,9 @@ from policies.base import (
     Outcome,
     option,
 )
+
+_ROUNDING = 1.0 + 1e-9
+"""Slack for comparing interpolated bounds with interpolated values."""
 
 
 class _Axis:
@@ -54,22 +58,21 @@ class _Grid:
 
     def __init__(self, table: LatencyTable, attainable: Attainable) -> None:
         self.table, self.attainable = table, attainable
-        _, self._contexts, cpus, self._gpus = table.shape
+        _, self._contexts, _, self._gpus = table.shape
         self._cpu = cpu = _Axis(table.cpu_hz.tolist(), attainable.cpu_hz)
         self._gpu = gpu = _Axis(table.gpu_hz.tolist(), attainable.gpu_hz)
         self._points = [[OperatingPoint(c, g) for c in cpu.ask_hz] for g in gpu.ask_hz]
         self._cpu_lines, self._gpu_lines = table.cpu_lines, table.gpu_lines(cpu.top)
-        # GPU-major, so that among equally fast points the first is the one with the lowest clocks.
-        cells = [(g, c) for g in gpu.indices for c in cpu.indices]
-        self._cells, self._flat = cells, np.array([c * self._gpus + g for g, c in cells], np.intp)
-        self._planes = table.latency_us.reshape(-1, cpus * self._gpus)
+        # Least value of each line of attainable CPU clocks: bounds what lies between two contexts.
+        floors = table.latency_us[:, :, cpu.indices].min(axis=2, initial=np.inf)
+        self._floors = array("f", floors.tobytes())
         self._emc_hz, self._emc = -1, (0, False)
         self._fastest_key: tuple[int, int, float] | None = None
         self._fastest = (OperatingPoint(0, 0), math.nan)
 
     def __bool__(self) -> bool:
         """Tell whether the table and the board have any point in common."""
-        return bool(self._cells)
+        return bool(self._cpu.indices and self._gpu.indices)
 
     def locate(self, emc_hz: int, context: int) -> tuple[int, int, float, str]:
         """Find what to read for a memory clock and a context.
@@ -118,16 +121,34 @@ class _Grid:
         return None
 
     def fastest(self, low: int, high: int, weight: float) -> tuple[OperatingPoint, float]:
-        """Find the fastest point and the table's value there, us; the last answer is kept."""
+        """Find the fastest point and the table's value there, us; the last answer is kept.
+
+        Among equally fast points it is the one with the lowest GPU clock, then CPU clock.
+        """
         key = (low, high, weight)
         if key != self._fastest_key:
-            values = self._planes[low].take(self._flat).astype(np.float64)
-            if weight:
-                values += (self._planes[high].take(self._flat) - values) * weight
-            at = int(values.argmin())
-            g, c = self._cells[at]
-            self._fastest_key, self._fastest = key, (self._points[g][c], float(values[at]))
+            self._fastest_key, self._fastest = key, self._find_fastest(low, high, weight)
         return self._fastest
+
+    def _find_fastest(self, low: int, high: int, weight: float) -> tuple[OperatingPoint, float]:
+        lines, usable, gpus = self._cpu_lines, self._cpu.usable, self._gpus
+        lower = self._floors[low * gpus : low * gpus + gpus]
+        upper = self._floors[high * gpus : high * gpus + gpus]
+        floors = [a + (b - a) * weight for a, b in zip(lower, upper, strict=True)]
+        best, cpu, least_us = gpus, 0, math.inf
+        for g in sorted(self._gpu.indices, key=floors.__getitem__):
+            if floors[g] > least_us * _ROUNDING:
+                break
+            row, next_row = low * gpus + g, high * gpus + g
+            if best == gpus:  # the highest clock is about the fastest: look below it only
+                top = lines.first(
+                    row, next_row, weight, math.inf, usable=usable, begin=self._cpu.indices[-1]
+                )
+                least_us = top[1] if top else math.inf
+            hit = lines.least(row, next_row, weight, least_us, usable=usable)
+            if hit and (hit[1] < least_us or g < best):
+                best, (cpu, least_us) = g, hit
+        return self._points[best][cpu], least_us
 
 
 @dataclass(slots=True)
