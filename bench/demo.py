@@ -20,6 +20,7 @@ from bench.charts import check_matplotlib
 from bench.demo_plan import (
     JobRecord,
     Order,
+    PowerSample,
     Record,
     RunRecord,
     Step,
@@ -53,6 +54,7 @@ _LEGEND = (
     "Power: true mean power of the board, idle time included."
 )
 
+SAMPLE_NS = 100_000_000
 START_S = 20.0
 STOP_S = 5.0
 
@@ -211,7 +213,8 @@ def application(
     """
     order = msgspec.json.encode(Order(address, str(board.path), list(steps)))
     command = [sys.executable, "-I", "-m", "bench.demo_app"]
-    run = RunRecord(policy, [], [])
+    run = RunRecord(policy, [], [], [])
+    board.energy()  # the first sample begins here
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin and process.stdout and process.stderr  # all are pipes
@@ -223,7 +226,8 @@ def application(
                 record = _records.decode(line)
                 if isinstance(record, JobRecord):
                     run.jobs.append(record)
-                    show(_line(policy, steps, run.jobs))
+                    _sample(board, run)
+                    show(_line(steps, run))
                 elif isinstance(record, StepRecord):
                     run.steps.append(record)
                 else:
@@ -235,18 +239,24 @@ def application(
     raise FlamegovError("the demo's application ended early", why=why, hint="run it again")
 
 
-def _line(policy: str, steps: Sequence[Step], jobs: Sequence[JobRecord]) -> str:
-    """Tell where the run is: the newest job, its clocks, the power since the one before."""
-    job, step = jobs[-1], steps[jobs[-1].step]
-    late = sum(j.latency_us > steps[j.step].deadline_us for j in jobs)
-    watts = ""
-    if len(jobs) > 1:
-        before = jobs[-2]
-        watts = f"{(job.energy_mj - before.energy_mj) / (job.asked_ns - before.asked_ns) * 1e6:.1f}"
+def _sample(board: LiveBoard, run: RunRecord) -> None:
+    """Note the power since the last sample, ten times a second."""
+    if run.power and time.monotonic_ns() - run.power[-1].until_ns < SAMPLE_NS:
+        return
+    spent = board.energy()
+    seconds = (spent.now_ns - spent.since_ns) / 1e9
+    watts = spent.since_total_mj / 1e3 / seconds
+    run.power.append(PowerSample(spent.since_ns, spent.now_ns, watts))
+
+
+def _line(steps: Sequence[Step], run: RunRecord) -> str:
+    """Tell where the run is: the newest job, its clocks, the power of the last moments."""
+    job, step = run.jobs[-1], steps[run.jobs[-1].step]
+    late = sum(j.latency_us > steps[j.step].deadline_us for j in run.jobs)
     return (
-        f"{policy:<6} {step.model:<10} deadline {step.deadline_us / 1e3:5.0f} ms   took "
-        f"{job.latency_us / 1e3:6.1f} ms   CPU {job.cpu_hz / 1e6:6.0f} MHz   GPU "
-        f"{job.gpu_hz / 1e6:6.0f} MHz   {watts:>5} W   late {late} of {len(jobs)}"
+        f"{run.policy:<5} {step.model:<10} {step.deadline_us / 1e3:3.0f} ms: "
+        f"{job.latency_us / 1e3:5.1f} ms  CPU {job.cpu_hz / 1e6:4.0f} GPU "
+        f"{job.gpu_hz / 1e6:4.0f} MHz {run.power[-1].power_w:5.1f} W  late {late}/{len(run.jobs)}"
     )
 
 

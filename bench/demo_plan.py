@@ -1,5 +1,7 @@
 """What the demo's application does, and what it tells about each job; shared by its processes."""
 
+from typing import NamedTuple
+
 import msgspec
 
 from estimators.table import Phase
@@ -42,8 +44,6 @@ class JobRecord(msgspec.Struct, frozen=True, tag="job"):
         latency_us: Time from start to end.
         cpu_hz: CPU clock in force when it ended.
         gpu_hz: GPU clock in force when it ended.
-        asked_ns: CLOCK_MONOTONIC when the energy was asked for, just after the end.
-        energy_mj: True energy of the board from its start to then.
     """
 
     step: int
@@ -51,8 +51,6 @@ class JobRecord(msgspec.Struct, frozen=True, tag="job"):
     latency_us: float
     cpu_hz: int
     gpu_hz: int
-    asked_ns: int
-    energy_mj: float
 
 
 class StepRecord(msgspec.Struct, frozen=True, tag="step"):
@@ -86,6 +84,14 @@ class Farewell(msgspec.Struct, frozen=True, tag="end"):
 Record = JobRecord | StepRecord | Farewell
 
 
+class PowerSample(NamedTuple):
+    """True mean power of the board since the sample before; times of CLOCK_MONOTONIC."""
+
+    since_ns: int
+    until_ns: int
+    power_w: float
+
+
 class RunRecord(msgspec.Struct, frozen=True):
     """All that happened under one policy.
 
@@ -93,12 +99,14 @@ class RunRecord(msgspec.Struct, frozen=True):
         policy: Name of the policy.
         jobs: Jobs in order.
         steps: Steps in order.
+        power: Power over time.
         dropped: Messages of the application that the daemon did not get.
     """
 
     policy: str
     jobs: list[JobRecord]
     steps: list[StepRecord]
+    power: list[PowerSample]
     dropped: int = 0
 
 

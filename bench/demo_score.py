@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench.charts import Panel, Series, stack
-from bench.demo_plan import JobRecord, RunRecord, Step
+from bench.demo_plan import RunRecord, Step
 from bench.oracle import DEFINITION, Best
 from bench.qos import ppw, score
 from bench.report import Figure, Section, Table, Text
@@ -53,6 +53,8 @@ def figures(run: RunRecord, steps: Sequence[Step], bars: Bars) -> dict[str, Any]
         "longest_miss_run": got.longest_miss_run,
         "lateness_us": got.lateness_us,
         "messages_dropped": run.dropped,
+        "seconds": seconds,
+        "required_seconds": sum(step.jobs * step.deadline_us for step in steps) / 1e6,
     }
 
 
@@ -153,7 +155,7 @@ def _chart(
         rate.append(Series(run.policy, at, [1e6 / j.latency_us for j in jobs], colour=colour))
         cpu.append(_held(run.policy, at, [j.cpu_hz / 1e6 for j in jobs], colour))
         gpu.append(_held(run.policy, at, [j.gpu_hz / 1e6 for j in jobs], colour))
-        power.append(Series(run.policy, *_power(jobs, start_ns), colour=colour))
+        power.append(_power(run, start_ns, run.steps[indices[-1]].end_ns, colour))
     wanted = [1e6 / steps[i].deadline_us for i in indices]
     least = [bars.tail[i].power_mw / 1e3 for i in indices]
     edges = np.cumsum([0.0, *(steps[i].jobs * steps[i].deadline_us / 1e6 for i in indices)])
@@ -168,10 +170,7 @@ def _held(label: str, x: Sequence[float], y: Sequence[float], colour: int) -> Se
     return Series(label, x, y, step=True, colour=colour)
 
 
-def _power(jobs: Sequence[JobRecord], start_ns: int) -> tuple[list[float], list[float]]:
-    """Mean power between the ends of jobs, ten at a time where they are short: s and W."""
-    stride = 10 if len(jobs) > 200 else 1
-    ends = [(job.asked_ns, job.energy_mj) for job in jobs[::stride]]
-    pairs = list(pairwise(ends))
-    at = [((a[0] + b[0]) / 2 - start_ns) / 1e9 for a, b in pairs]
-    return at, [(b[1] - a[1]) / (b[0] - a[0]) * 1e6 for a, b in pairs]
+def _power(run: RunRecord, start_ns: int, end_ns: int, colour: int) -> Series:
+    mine = [p for p in run.power if start_ns <= p.since_ns and p.until_ns <= end_ns]
+    at = [((p.since_ns + p.until_ns) / 2 - start_ns) / 1e9 for p in mine]
+    return Series(run.policy, at, [p.power_w for p in mine], colour=colour)
