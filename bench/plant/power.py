@@ -149,7 +149,8 @@ class PowerModel:
         c, volts = self._p["cpu"], self.volts("cpu", hz)
         swing = _floats(hz) / 1e9 * volts**2
         active: Array = swing * (c["core_w"] * duty.cpu + c["idle_w"] * len(self.board.cpus))
-        return active + c["leak_w"] * volts * leak
+        leaked: Array = c["leak_w"] * volts * leak
+        return active + leaked
 
     def _gpu(self, hz: ArrayLike, duty: Duty, leak: Array) -> Array:
         g, volts = self._p["gpu"], self.volts("gpu", hz)

@@ -155,10 +155,10 @@ ENGINES = {
         EngineSpec(
             name="ort-cuda",
             precision="fp32",
-            op_kcycles=6.0,
-            launch_kcycles=8.0,
+            op_kcycles=13.5,
+            launch_kcycles=18.0,
             module_kcycles=0.0,
-            frame_kcycles=1190.0,
+            frame_kcycles=210.0,
             host_const_us=0.5,
             folds=frozenset({"bn", "view", "cat"}),
             math_share=0.26,
