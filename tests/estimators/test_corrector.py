@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimators.corrector import FLOOR_RATIO, Corrector, CorrectorMode
@@ -127,6 +127,7 @@ def test_a_shift_learned_at_a_slow_point_does_not_sink_a_fast_one() -> None:
 positive = st.floats(1.0, 1e7)
 
 
+@settings(deadline=None)
 @given(positive, positive, st.lists(positive, min_size=2, max_size=8), st.floats(1.0, 1e7))
 def test_corrected_values_are_positive_ordered_and_match_the_limit(
     learned_raw: float, measured: float, raws: list[float], limit: float

@@ -36,7 +36,9 @@ def test_export_and_import_keep_all_but_tails(tmp_path: Path) -> None:
         np.testing.assert_array_equal(getattr(back, name), getattr(table, name))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None
+)
 @given(st.data())
 def test_rows_may_come_in_any_order(tmp_path: Path, data: st.DataObject) -> None:
     table = make_table()

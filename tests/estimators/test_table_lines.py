@@ -1,7 +1,7 @@
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimators.lines import Lines
@@ -9,6 +9,7 @@ from estimators.lines import Lines
 levels = st.sampled_from([1.0, 1.5, 2.0, 2.5, 3.0])
 
 
+@settings(deadline=None)
 @given(
     rows=st.integers(1, 6).flatmap(
         lambda n: st.lists(st.lists(levels, min_size=n, max_size=n), min_size=2, max_size=4)

@@ -112,7 +112,7 @@ def assert_is(decision: Decision, search: _Search) -> None:
     assert decision.reason.startswith("fastest" if decision.feasible else "infeasible: fastest")
 
 
-@settings(max_examples=500)
+@settings(max_examples=300, deadline=None)
 @given(
     table=tables(),
     live=st.builds(Attainable, clocks, clocks),
@@ -136,7 +136,7 @@ def test_is_brute_force(
         assert_is(policy.decide(job, view), _Search(job, view, limit_us))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100, deadline=None)
 @given(
     table=tables(),
     lives=st.lists(st.builds(Attainable, clocks, clocks), min_size=2, max_size=4),
@@ -383,7 +383,7 @@ def test_predict() -> None:
     assert math.isnan(policy.predict_us(job, OperatingPoint(222, 20), 0))
 
 
-@settings(max_examples=200)
+@settings(max_examples=150, deadline=None)
 @given(
     table=tables(),
     live=st.builds(Attainable, clocks, clocks),
