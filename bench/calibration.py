@@ -1,7 +1,8 @@
 """The simulated board against published measurements, the error printed rather than hidden.
 
 Each row says whether a constant of the plant was chosen to meet it (``fitted``) or nothing was
-(``predicted``). The figures are simulated; the published ones come from the source that the row names.
+(``predicted``). The figures are simulated; the published ones come from the source that the row
+names.
 """
 
 import argparse
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
 def report(checks: Iterable[Check]) -> dict[str, Any]:
     """Put checks into the form that ``--json`` prints."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "check": check.name,
             "engine": check.engine,
@@ -43,26 +44,17 @@ def report(checks: Iterable[Check]) -> dict[str, Any]:
         }
         for check in checks
     ]
-    errors = [abs(float(str(row["error_pct"]))) for row in rows]
-    summary = {
-        kind: _summary([abs(check) for check in _errors(rows, kind)])
+    kinds = {
+        kind: _summary([row for row in rows if row["kind"] == kind])
         for kind in ("fitted", "predicted")
     }
+    return {"rows": rows, **_summary(rows), "by_kind": kinds}
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    errors = [abs(row["error_pct"]) for row in rows]
     return {
-        "rows": rows,
-        "mean_abs_error_pct": statistics.fmean(errors),
-        "worst_abs_error_pct": max(errors),
-        "by_kind": summary,
-    }
-
-
-def _errors(rows: Sequence[dict[str, Any]], kind: str) -> list[float]:
-    return [row["error_pct"] for row in rows if row["kind"] == kind]
-
-
-def _summary(errors: Sequence[float]) -> dict[str, float]:
-    return {
-        "rows": len(errors),
+        "count": len(errors),
         "mean_abs_error_pct": statistics.fmean(errors),
         "worst_abs_error_pct": max(errors),
     }
@@ -78,7 +70,7 @@ def _text(result: dict[str, Any]) -> str:
     lines = [table_text(headings, rows), ""]
     for kind, part in result["by_kind"].items():
         lines.append(
-            f"{kind}: {part['rows']} rows, mean {part['mean_abs_error_pct']:.1f} %, "
+            f"{kind}: {part['count']} rows, mean {part['mean_abs_error_pct']:.1f} %, "
             f"worst {part['worst_abs_error_pct']:.1f} % (absolute)"
         )
     lines += ["", *(f"{row['check']}: {row['note']}" for row in result["rows"] if row["note"])]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -84,7 +84,7 @@ def _top(board: BoardSpec) -> Clocks:
     return Clocks(board.cpu_hz[-1], board.gpu_hz[-1], board.emc_hz[-1])
 
 
-@lru_cache(maxsize=None)
+@cache
 def _at_top(name: str, engine: str, batch: int = 1, context: int = 0) -> tuple[Activity, Rails]:
     """Run back to back on the AGX Orin at its highest clocks."""
     board = load_board("agx-orin")
@@ -240,7 +240,7 @@ def _agx_energy() -> Iterator[Check]:
 # -- Orin Nano ---------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def _nano_ms(gpu_mhz: int = 1020, emc_khz: int = 3_199_000, cpu_khz: int = 1_728_000) -> float:
     """MobileNetV2 under ONNX Runtime, back to back, ms."""
     board = load_board("orin-nano")
@@ -290,7 +290,7 @@ class Governed(NamedTuple):
     share_510: float
 
 
-@lru_cache(maxsize=None)
+@cache
 def governed(pin_cpu: bool, pin_gpu: bool, *, jobs: int = 1000, seed: int = 0) -> Governed:
     """Run MobileNetV2 at 100 Hz on the Orin Nano under the kernel's own governors.
 
@@ -363,11 +363,13 @@ def _nano_power() -> Iterator[Check]:
     model = PowerModel(board)
     engine = Engine(board, get_workload("mobilenetv2", "ort-cuda"))
     step = max(rail.step_mw for rail in board.rails) / 1e3
+    low_clocks = Clocks(729_600_000, 306_000_000, 2_133_000_000)
+    top_clocks = Clocks(1_728_000_000, 1_020_000_000, 2_133_000_000)
     for name, clocks, low, high, kind in (
-        ("MAXN_SUPER, EMC 2133", Clocks(1_728_000_000, 1_020_000_000, 2_133_000_000), 5.5, 5.5, FITTED),
-        ("25W, EMC 3199", Clocks(729_600_000, 306_000_000, 3_199_000_000), 6.3, 6.5, PREDICTED),
-        ("15W", Clocks(729_600_000, 306_000_000, 2_133_000_000), 5.0, 5.0, PREDICTED),
-    ):  # fmt: skip
+        ("MAXN_SUPER, EMC 2133", top_clocks, 5.5, 5.5, FITTED),
+        ("25W, EMC 3199", low_clocks._replace(emc_hz=3_199_000_000), 6.3, 6.5, PREDICTED),
+        ("15W", low_clocks, 5.0, 5.0, PREDICTED),
+    ):
         got = model.mean_power_mw(clocks) / 1e3
         yield Check(f"Orin Nano idle, {name}, W", "-", kind, _LAB, low, high, got, step)
     for emc_hz, period_ms, watts, kind in (
@@ -406,8 +408,7 @@ def _transitions() -> Iterator[Check]:
         kernel = Kernel(load_board("orin-nano"), cpu_governor="userspace")
         machine = Machine(BoardFiles(kernel), seed=seed)
         emc = kernel.emc
-        if emc is None:
-            raise AssertionError("the Orin Nano has a memory clock")
+        assert emc is not None  # every Orin has a memory clock
         machine.write(kernel.policies[0], "scaling_setspeed", b"1728000", 0)
         delays["CPU"].append(machine.due_ns(kernel.policies[0]) / _MS)
         kernel.gpu.store("min_freq", "1020000000")

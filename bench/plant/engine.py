@@ -1,6 +1,6 @@
 """Runs workloads on a simulated board and tells how long they take and what they touch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bench.plant.board import BoardSpec
 from bench.plant.chip import Array, Chip, KernelTimes
 from bench.plant.noise import Noise
-from bench.plant.stream import Timeline, drain_times, event_loop, timeline
+from bench.plant.stream import Drain, Timeline, event_loop, timeline
 from bench.plant.types import Activity, Clocks
 from bench.plant.workload import Program, Workload, get_workload
 from bench.plant.worlds import PLAIN, World
@@ -212,12 +212,12 @@ class Engine:
         gpu = np.asarray(gpu_hz, dtype=np.float64)
         host, tail = self.chip.host_us(self.program, cpu, emc_hz)
         sync = self.chip.sync_us(cpu)
-        work = np.cumsum(host, axis=1)
+        drain = self._drain(host)
         result = np.empty((len(context), len(cpu), len(gpu)))
         for x, tokens in enumerate(context):
             durations = self._kernels(gpu, emc_hz, tokens).total_us
             for g, slowdown in enumerate(self._fluid_background(gpu)):
-                gpu_end, host_end = self._drain(work, host, durations[g] * slowdown)
+                gpu_end, host_end = drain(durations[g] * slowdown)
                 result[x, :, g] = np.maximum(gpu_end, host_end + tail) + sync
         return result
 
@@ -231,12 +231,17 @@ class Engine:
             for (kind, config), found in places.items()
         )
 
-    def _drain(self, work: Array, host: Array, gpu: Array) -> tuple[Array, Array]:
-        """Tell when GPU and host are done, ``[C]`` each."""
+    def _drain(self, host: Array) -> Callable[[Array], tuple[Array, Array]]:
+        """Make what tells when GPU and host are done for kernels of ``[K]`` durations."""
         if self._side is None and not self._syncs:
-            return drain_times(work, gpu, self.chip.launch_latency_us, self.world.queue)
-        full = self._timeline(host, np.broadcast_to(gpu, host.shape))
-        return full.end.max(axis=1), full.launch[:, -1]
+            work = np.cumsum(host, axis=1)
+            return Drain(work, self.chip.launch_latency_us, self.world.queue)
+
+        def replay(gpu: Array) -> tuple[Array, Array]:
+            full = self._timeline(host, np.broadcast_to(gpu, host.shape))
+            return full.end.max(axis=1), full.launch[:, -1]
+
+        return replay
 
     def _kernels(self, gpu_hz: Array, emc_hz: int, context: int) -> KernelTimes:
         """Time the kernels at ``[G]`` clocks and one context, ``[G, K]``."""

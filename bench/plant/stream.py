@@ -70,36 +70,68 @@ def timeline(
     return Timeline(launch, start, end)
 
 
-def drain_times(work: Array, gpu: Array, latency_us: float, queue: int) -> tuple[Array, Array]:
-    """Tell when the last kernel ends and the last launch is made, without keeping the timeline.
+class Drain:
+    """Tells when a stream is drained, for one set of kernels after another.
+
+    It keeps no timeline, and its scratch memory from call to call: fresh memory for each set of
+    kernels would cost more than the arithmetic.
 
     Args:
         work: Running sum of host times for each of C host speeds, us, ``[C, K]``.
-        gpu: Durations, us, ``[K]``.
         latency_us: As in :func:`timeline`.
         queue: As in :func:`timeline`.
-
-    Returns:
-        End of the last kernel and time of the last launch, us, ``[C]`` each.
     """
-    kernels = len(gpu)
-    busy = np.cumsum(gpu)
-    after = busy[-1] - busy + gpu
-    if kernels <= queue:
-        return np.max(work + (after + latency_us), axis=1), work[:, -1]
-    if kernels > 2 * queue:
-        host = np.diff(work, axis=1, prepend=0.0)
-        full = timeline(host, np.broadcast_to(gpu, host.shape), latency_us, queue)
-        return full.end[:, -1], full.launch[:, -1]
-    before = busy - gpu
-    held = kernels - queue
-    start = np.maximum.accumulate(work[:, :held] + (latency_us - before[:held]), axis=1)
-    start += before[:held]
-    room = np.maximum(start - work[:, queue:], 0.0)
-    launch = work[:, queue:] + np.maximum.accumulate(room, axis=1)
-    first = np.max(work[:, :queue] + (after[:queue] + latency_us), axis=1)
-    last = np.max(launch + (after[queue:] + latency_us), axis=1)
-    return np.maximum(first, last), launch[:, -1]
+
+    def __init__(self, work: Array, latency_us: float, queue: int) -> None:
+        self._work, self._latency_us, self._queue = work, latency_us, queue
+        kernels = work.shape[1]
+        self._held = max(kernels - queue, 0)
+        self._first = np.ascontiguousarray(work[:, : kernels - self._held])
+        self._last = np.ascontiguousarray(work[:, kernels - self._held :])
+        self._ends, self._start, self._room = (
+            np.empty_like(part) for part in (self._first, self._last, self._last)
+        )
+        self._host = np.diff(work, axis=1, prepend=0.0) if self._held > queue else None
+
+    def __call__(self, gpu: Array) -> tuple[Array, Array]:
+        """Run one set of kernels at every host speed.
+
+        Args:
+            gpu: Durations, us, ``[K]``.
+
+        Returns:
+            End of the last kernel and time of the last launch, us, ``[C]`` each.
+        """
+        if self._host is not None:  # more than two queues long: no short cut
+            durations = np.broadcast_to(gpu, self._host.shape)
+            full = timeline(self._host, durations, self._latency_us, self._queue)
+            return full.end[:, -1], full.launch[:, -1]
+        before = np.cumsum(gpu) - gpu
+        after = before[-1] + gpu[-1] - before + self._latency_us
+        split = len(gpu) - self._held
+        np.add(self._first, after[:split], out=self._ends)
+        ends = self._ends.max(axis=1)
+        if not self._held:
+            return ends, self._work[:, -1]
+        launch = self._held_launches(before[: self._held])
+        last: Array = launch[:, -1].copy()
+        launch += after[split:]
+        return np.maximum(ends, launch.max(axis=1)), last
+
+    def _held_launches(self, before: Array) -> Array:
+        """Launches that had to wait for room in the queue, ``[C, held]``."""
+        start, room = self._start, self._room
+        np.add(self._work[:, : self._held], self._latency_us - before, out=start)
+        np.maximum.accumulate(start, axis=1, out=start)
+        start += before
+        np.subtract(start, self._last, out=room)
+        if room.max() <= 0.0:  # the queue never fills
+            room[:] = self._last
+            return room
+        np.maximum(room, 0.0, out=room)
+        np.maximum.accumulate(room, axis=1, out=room)
+        room += self._last
+        return room
 
 
 def event_loop(

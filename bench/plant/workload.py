@@ -33,6 +33,7 @@ class EngineSpec:
         launch_kcycles: Host cycles of one kernel launch in the driver, thousands.
         module_kcycles: Host cycles of entering one framework module, thousands.
         frame_kcycles: Host cycles before the first launch of a job, thousands.
+        frame_const_us: Time before the first launch that follows no CPU clock (copy of inputs), us.
         host_const_us: Part of an op's host cost that does not follow the CPU clock (memory), us.
         glue_kcycles: Host cycles of interpreted model code around each op of a language model
             (caches, masks, argument checks), thousands.
@@ -56,6 +57,7 @@ class EngineSpec:
     host_const_us: float
     math_share: float
     glue_kcycles: float = 0.0
+    frame_const_us: float = 0.0
     tail_share: float = 0.2
     folds: frozenset[str] = frozenset()
     helper_cores: float = 0.3
@@ -109,7 +111,7 @@ ENGINES = {
             glue_kcycles=80.0,
             frame_kcycles=12500.0,
             host_const_us=4.1,
-            helper_cores=0.8,
+            helper_cores=1.5,
             math_share=0.26,
             matvec_share=0.36,
         ),
@@ -155,10 +157,11 @@ ENGINES = {
         EngineSpec(
             name="ort-cuda",
             precision="fp32",
-            op_kcycles=13.5,
-            launch_kcycles=18.0,
+            op_kcycles=12.6,
+            launch_kcycles=16.8,
             module_kcycles=0.0,
-            frame_kcycles=210.0,
+            frame_kcycles=207.0,
+            frame_const_us=300.0,
             host_const_us=0.5,
             folds=frozenset({"bn", "view", "cat"}),
             math_share=0.26,
@@ -239,7 +242,9 @@ class Workload:
         """Make a workload of one layer run by itself, without what precedes a whole job."""
         name = f"{self.network.name}/{layer.kind}"
         net = Network(name, (layer,), self.network.phase, self.network.max_context)
-        return replace(self, network=net, engine=replace(self.engine, frame_kcycles=0.0))
+        return replace(
+            self, network=net, engine=replace(self.engine, frame_kcycles=0.0, frame_const_us=0.0)
+        )
 
 
 class _Lowering:
@@ -248,7 +253,7 @@ class _Lowering:
     def __init__(self, workload: Workload) -> None:
         self.engine = workload.engine
         self.precision = PRECISIONS[workload.precision]
-        self.kcycles, self.const_us = self.engine.frame_kcycles, 0.0
+        self.kcycles, self.const_us = self.engine.frame_kcycles, self.engine.frame_const_us
         self.rows: list[tuple[float, ...]] = []
 
     def enter(self, layer: Layer) -> None:
