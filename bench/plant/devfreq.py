@@ -6,6 +6,7 @@ Sources: drivers/devfreq/devfreq.c and governor_userspace.c.
 import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import partial
 
 from bench.plant.board import Layout
 from bench.plant.errors import KernelError
@@ -20,6 +21,7 @@ from bench.plant.kfile import (
     rw,
     scan_unsigned,
 )
+from bench.plant.kgov import PODGOV_TUNABLES
 
 _NAME_MAX = 16
 _U64 = 1 << 64
@@ -27,6 +29,7 @@ _NO_MAX_KHZ = (1 << 31) - 1
 _POLLING_MS = 25
 _UNUSABLE = ("tegra_wmark", "wmark_active")
 """Governors that are registered in the kernel and refuse the GPU."""
+_PODGOV = "nvhost_podgov"
 _NOT_POLLING = ("userspace", "performance", "powersave")
 
 
@@ -38,6 +41,7 @@ class Devfreq:
         goal_hz: Clock asked of the driver last (``target_freq``).
         cur_hz: Clock in force.
         epoch: Counts the starts of a governor; a file of an older one is gone for good.
+        tunables: Values of the governor's own folder (JetPack 7), by file name.
         load_permille: What the device's ``load`` file shows.
         driver_errno: What the driver answers to every change; 0 is success.
         hardware_cap_hz: Clock that the hardware does not exceed whatever is asked; 0 for none.
@@ -64,6 +68,11 @@ class Devfreq:
             "timer": self._store_timer,
             "userspace/set_freq": self._store_freq,
         }
+        self.tunables: dict[str, int] = {}
+        if layout.jetpack >= 7:
+            self.tunables = {name: start for name, (start, _) in PODGOV_TUNABLES.items()}
+        for name in self.tunables:
+            self._stores[f"{_PODGOV}/{name}"] = partial(self._store_tunable, name)
 
     def files(self) -> dict[str, Attr]:
         """Show the device: its load and its devfreq folder."""
@@ -88,6 +97,8 @@ class Devfreq:
         if self.governor == "userspace":
             wish = "undefined" if self.wish_hz is None else self.wish_hz
             shown["userspace/set_freq"] = rw(wish)
+        if self.governor == _PODGOV:
+            shown.update({f"{_PODGOV}/{name}": rw(value) for name, value in self.tunables.items()})
         if self._layout.keeps_polling or self.governor not in _NOT_POLLING:
             shown["polling_interval"] = rw(self._polling_ms)
             shown["timer"] = rw(self._timer)
@@ -192,6 +203,13 @@ class Devfreq:
         if name not in ("deferrable", "delayed"):
             raise KernelError(errno.EINVAL)
         self._timer = name
+
+    def _store_tunable(self, name: str, data: bytes) -> None:
+        value = parse_unsigned(data)
+        if value > PODGOV_TUNABLES[name][1]:
+            raise KernelError(errno.EINVAL)
+        self.tunables[name] = value
+        self.epoch += 1  # the governor is made anew with it
 
     def _store_freq(self, data: bytes) -> None:
         self.wish_hz = parse_unsigned(data)

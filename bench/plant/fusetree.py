@@ -206,8 +206,7 @@ class FuseFiles:
 
     def close(self) -> None:
         """Unmount."""
-        command = ["fusermount3", "-u", "-z", str(self._point)]
-        subprocess.run(command, check=True, timeout=_MOUNT_S)
+        unmount(self._point.parent)
         self._thread.join(_MOUNT_S)
         os.close(self._wake)
 
@@ -217,6 +216,13 @@ class FuseFiles:
             if time.monotonic() > deadline or not self._thread.is_alive():
                 raise PlantError("cannot mount", where=str(self._point), hint=_HINT)
             time.sleep(_POLL_S)
+
+
+def unmount(root: Path) -> None:
+    """Unmount ``root/sys`` if it is mounted, even when the process behind it is gone."""
+    point = str(root.resolve() / _TOP)
+    if f" {point} fuse" in Path("/proc/self/mounts").read_text():
+        subprocess.run(["fusermount3", "-u", "-z", point], check=True, timeout=_MOUNT_S)
 
 
 def _mount(operations: Operations, point: Path) -> None:

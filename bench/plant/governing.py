@@ -9,7 +9,7 @@ from bench.plant.kgov import (
     SimpleOndemand,
     podgov,
 )
-from bench.plant.pelt import CpuUtil
+from bench.plant.pelt import CpuUtil, UtilEst
 from bench.plant.semantics import Kernel
 
 _TICK_NS = 4_000_000  # scheduler tick at HZ=250
@@ -30,7 +30,8 @@ class CpuGoverning:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._util = CpuUtil()
+        self._util, self._task = CpuUtil(), UtilEst()
+        self._working = False
         self._schedutil: dict[int, Schedutil] = {}
         self._busy_ns = self._spent_ns = 0
         self._sampled_ns = 0
@@ -49,10 +50,13 @@ class CpuGoverning:
 
     def update(self, now_ns: int, *, working: bool) -> None:
         """Ask every governor, as an enqueue, a dequeue or a tick does."""
-        moving = working
+        if self._working and not working:
+            self._task.sleep(self._util.util)
+        moving = self._working = working
+        lead_util = max(self._util.util, self._task.enqueued if working else 0)
         for index, policy in enumerate(self._kernel.policies):
             if policy.governor == "schedutil" and policy.online:
-                util = self._util.util if index == 0 else _HOUSEKEEPING_UTIL
+                util = lead_util if index == 0 else _HOUSEKEEPING_UTIL
                 moving |= self._ask_schedutil(index, policy, now_ns, util)
             else:
                 self._schedutil.pop(index, None)
@@ -87,7 +91,7 @@ class GpuGoverning:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._name = ""
+        self._epoch = -1
         self._governor: GpuGovernor | None = None
         self._busy_ns = 0.0
         self._polled_ns = 0
@@ -131,11 +135,12 @@ class GpuGoverning:
 
     def _chosen(self) -> GpuGovernor | None:
         gpu = self._kernel.gpu
-        if gpu.governor != self._name:
-            self._name = gpu.governor
+        if gpu.epoch != self._epoch:
+            self._epoch = gpu.epoch
             self._governor = None
             if gpu.governor == "nvhost_podgov":
-                self._governor = podgov(gpu.table, self._kernel.layout.jetpack)
+                jetpack = self._kernel.layout.jetpack
+                self._governor = podgov(gpu.table, jetpack, gpu.tunables)
             elif gpu.governor == "simple_ondemand":
                 self._governor = SimpleOndemand(gpu.table)
         return self._governor

@@ -7,7 +7,7 @@ cpufreq_ondemand.c.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from bench.plant.pelt import CAPACITY
@@ -18,6 +18,16 @@ RAILGATE_US = 500_000
 """Idle time after which the GPU is powered off and its governor forgets, us."""
 _MHZ = 1_000_000
 _NEVER_NS = -(1 << 62)
+PODGOV_TUNABLES = {
+    "load_target": (700, 1000),
+    "load_margin": (100, 1000),
+    "load_max": (900, 1000),
+    "up_freq_margin": (4, 10),
+    "down_freq_margin": (1, 10),
+    "k": (3, 10),
+}
+"""Files of the JetPack 7 governor's folder: value at the start and largest value."""
+_ARGUMENT = {"up_freq_margin": "up_margin", "down_freq_margin": "down_margin"}
 
 
 class Schedutil:
@@ -293,12 +303,21 @@ class Ondemand:
         return _round_up(self.table, min(max(wanted, low_khz), high_khz))
 
 
-def podgov(table_hz: Sequence[int], jetpack: int) -> GpuGovernor:
-    """Make the nvhost_podgov of a JetPack."""
+def podgov(
+    table_hz: Sequence[int], jetpack: int, tunables: Mapping[str, int] | None = None
+) -> GpuGovernor:
+    """Make the nvhost_podgov of a JetPack.
+
+    Args:
+        table_hz: Clocks, Hz.
+        jetpack: 4 to 7.
+        tunables: What its folder of tunables says (JetPack 7), by file name.
+    """
     if jetpack <= 4:
         return PodgovV1(table_hz)
     if jetpack >= 7:
-        return PodgovV3(table_hz)
+        known = tunables or {}
+        return PodgovV3(table_hz, **{_ARGUMENT.get(key, key): known[key] for key in known})
     return PodgovV2(table_hz, boost_from_limits=jetpack == 5)
 
 

@@ -22,7 +22,7 @@ from bench.plant.fusetree import FuseFiles
 from bench.plant.inotify import Inotify
 from bench.plant.machine import Machine
 from bench.plant.progress import JobRequest, JobResult
-from bench.plant.tree import SimTree, build_tree
+from bench.plant.tree import GOVERNOR_FOLDERS, SimTree, build_tree
 
 _PLAIN_LAG_NS = 500_000  # from a write to its being seen, and from a change to its being shown
 READY = "ready"
@@ -103,7 +103,7 @@ class PlainFiles:
 
     def _watch_new(self, path: str) -> None:
         folder = path.rpartition("/")[0]
-        if folder.endswith("/userspace") and not self._inotify.watching(folder):
+        if folder.endswith(GOVERNOR_FOLDERS) and not self._inotify.watching(folder):
             self._inotify.watch(folder)
             self._take(path, time.monotonic_ns())  # it may have been written before the watch
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from bench.plant import livewire as wire
 from bench.plant.errors import KernelError, PlantError
+from bench.plant.fusetree import unmount
 from bench.plant.live import READY
 
 _START_S = 20.0
@@ -198,7 +199,8 @@ def spawn_board(
             with live:
                 yield live
         finally:
-            _end(process)
+            if not _ended(process) and fuse:
+                unmount(root)
 
 
 def _await_ready(process: "subprocess.Popen[str]") -> None:
@@ -212,10 +214,13 @@ def _await_ready(process: "subprocess.Popen[str]") -> None:
     raise PlantError("the live board does not start", why=why[-1] if why else "no word from it")
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
+def _ended(process: "subprocess.Popen[str]") -> bool:
+    """End the process; tells whether it ended by itself."""
     if process.stdin:
         process.stdin.close()  # it ends when its stdin does
     try:
         process.wait(_STOP_S)
     except subprocess.TimeoutExpired:
         process.kill()
+        return False
+    return process.returncode == 0

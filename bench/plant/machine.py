@@ -53,6 +53,9 @@ class Machine:
         now_ns: Time of the start.
         lag_ns: How late the owner sees a write and shows its effect; taken off every delay.
 
+    Raises:
+        PlantError: The board is one of sensors and paths only, or there is no such world.
+
     Attributes:
         touched: Devices whose files have changed since the owner last looked; the owner clears it.
     """
@@ -67,6 +70,12 @@ class Machine:
         lag_ns: int = 0,
     ) -> None:
         self.files, self.kernel = files, files.kernel
+        if not self.kernel.policies:
+            raise PlantError(
+                "this board has no known clocks",
+                where=self.kernel.board.name,
+                hint="only its tree can be built",
+            )
         self._world, self._seed = get_world(world), seed
         self._random = random.Random(seed)
         self._engines: dict[tuple[object, ...], Engine] = {}
@@ -198,8 +207,12 @@ class Machine:
         """Run a job after those that were submitted before; ``done`` is told its result.
 
         Raises:
-            PlantError: There is no such workload or engine.
+            PlantError: There is no such workload or engine, or no such batch or context.
         """
+        if request.batch < 1 or request.context < 0:
+            raise PlantError(
+                "impossible job", why=f"batch {request.batch}, context {request.context}"
+            )
         self.catch_up(now_ns)
         self._engine(request)
         self._queue.append(_Waiting(request, now_ns, done))

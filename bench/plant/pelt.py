@@ -74,3 +74,30 @@ class CpuUtil:
             self._sum += added << 10
         if periods:
             self.util = self._sum // (_LOAD_AVG_MAX - _PERIOD + self._part)
+
+
+class UtilEst:
+    """What the scheduler remembers of a task that sleeps (``util_est`` in kernel/sched/fair.c).
+
+    Attributes:
+        enqueued: Utilisation the task stands for while it is runnable, 0..1024.
+    """
+
+    _MARGIN = CAPACITY // 100
+
+    def __init__(self) -> None:
+        self._average = self._last = 0
+
+    @property
+    def enqueued(self) -> int:
+        """Larger of the moving average and the last activation."""
+        return max(self._average, self._last)
+
+    def sleep(self, util: int) -> None:
+        """Take the utilisation at which the task went to sleep: up at once, down by quarters."""
+        self._last = util
+        change = util - self._average
+        if change > 0:
+            self._average = util
+        elif -change > self._MARGIN:
+            self._average += change >> 2

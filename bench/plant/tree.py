@@ -16,6 +16,8 @@ from bench.plant.sensors import OverCurrent, PowerMonitor, Zones, power_monitors
 
 _CLASS_HWMON = "sys/class/hwmon"
 _MAX_BYTES = 4096
+GOVERNOR_FOLDERS = ("/userspace", "/nvhost_podgov", "/schedutil")
+"""Folders that come and go with a governor."""
 
 
 @dataclass(slots=True, eq=False)
@@ -227,7 +229,7 @@ def _same(shown: Attr | None, attr: Attr) -> bool:
 
 
 def _drop_if_empty(folder: Path) -> None:
-    if folder.name == "userspace" and not any(folder.iterdir()):
+    if str(folder).endswith(GOVERNOR_FOLDERS) and not any(folder.iterdir()):
         folder.rmdir()
 
 

@@ -10,8 +10,16 @@ from types import ModuleType
 import pytest
 
 from bench.plant.board import load_board
-from bench.plant.kgov import Ondemand, PodgovV1, PodgovV2, PodgovV3, Schedutil, SimpleOndemand
-from bench.plant.pelt import CpuUtil
+from bench.plant.kgov import (
+    Ondemand,
+    PodgovV1,
+    PodgovV2,
+    PodgovV3,
+    Schedutil,
+    SimpleOndemand,
+    podgov,
+)
+from bench.plant.pelt import CpuUtil, UtilEst
 
 AGX = load_board("agx-orin")
 NANO = load_board("orin-nano")
@@ -197,3 +205,33 @@ def test_ondemand_thresholds():
     assert governor.update(81, CPU_KHZ[0], CPU_KHZ[-1]) == CPU_KHZ[-1]
     assert governor.update(50, CPU_KHZ[0], CPU_KHZ[-1]) == 1_190_400
     assert governor.update(0, 729_600, CPU_KHZ[-1]) == 729_600
+
+
+def test_util_est_rises_at_once_and_falls_by_quarters():
+    task, seen = UtilEst(), []
+    for util in (400, 800, 795, 400, 400, 400):
+        task.sleep(util)
+        seen.append(task.enqueued)
+    assert seen == [400, 800, 800, 700, 625, 568]
+
+
+def test_util_est_stands_for_the_last_activation_when_that_is_more():
+    task = UtilEst()
+    for util in (100, 600):
+        task.sleep(util)
+    assert task.enqueued == 600
+
+
+def test_podgov_of_each_jetpack():
+    assert type(podgov(AGX.gpu_hz, 4)) is PodgovV1
+    assert podgov(AGX.gpu_hz, 5).boost_from_limits
+    assert not podgov(AGX.gpu_hz, 6).boost_from_limits
+    seventh = podgov(AGX.gpu_hz, 7, {"load_target": 200, "up_freq_margin": 2})
+    assert (seventh.load_target, seventh.up_margin, seventh.load_max) == (200, 2, 900)
+
+
+def test_boost_from_limits_shrinks_with_the_cap():
+    free, capped = (PodgovV2(AGX.gpu_hz, boost_from_limits=True) for _ in range(2))
+    capped.limits(AGX.gpu_hz[0], 612_000_000)
+    assert free.poll(0, 1000) == 816_000_000
+    assert capped.poll(0, 1000) == 510_000_000

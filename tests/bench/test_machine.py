@@ -257,9 +257,31 @@ def test_jobs_of_somebody_who_left_are_forgotten():
     assert sim.machine.jobs == 0
 
 
-def test_unknown_workload_is_refused():
-    with pytest.raises(PlantError, match="unknown workload"):
-        Sim().submit(JobRequest("resnet5000"))
+def test_what_cannot_be_run_is_refused():
+    for request in (JobRequest("resnet5000"), JobRequest("resnet50", "warp-drive")):
+        with pytest.raises(PlantError, match="unknown"):
+            Sim().submit(request)
+    with pytest.raises(PlantError, match="impossible job"):
+        Sim().submit(JobRequest("resnet50", batch=0))
+    with pytest.raises(PlantError, match="no known clocks"):
+        Sim(board="agx-thor", jetpack=7)
+
+
+def test_tunables_of_jetpack_7_are_obeyed():
+    sim = Sim(jetpack=7, pinned=False)
+    folder = sim.kernel.layout.gpu_dir + "/nvhost_podgov/"
+    sim.write(folder + "load_max", 1000)
+    sim.write(folder + "load_target", 1000)
+    for text in ("1001", "many"):
+        with pytest.raises(KernelError):
+            sim.write(folder + "load_max", text)
+    for _ in range(40):
+        sim.run()
+    assert sim.machine.clocks.gpu_hz == SLOW.gpu_hz
+    sim.write(folder + "load_target", 100)
+    for _ in range(40):
+        sim.run()
+    assert sim.machine.clocks.gpu_hz == 1_300_500_000
 
 
 def test_ondemand_and_simple_ondemand_govern():
