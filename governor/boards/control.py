@@ -108,11 +108,14 @@ class _Base:
             return None
 
     def _likely(self, raw: int) -> int:
-        """Step that the kernel makes of a wish: within the limits, and up to the list."""
+        """Step that the kernel makes of a wish under the limits that the files show."""
+        return self._step(raw, self._number("min"), self._number("max"))
+
+    def _step(self, raw: int, low: int, high: int) -> int:
+        """Choose the lowest step of the list at or above a wish and within limits."""
         unit = self._clock.files.unit_hz
-        low, high = self._number("min") * unit, self._number("max") * unit
-        steps = [hz // unit for hz in self._clock.attainable_hz((low, high))]
-        return next((step for step in steps if step >= raw), steps[-1])
+        steps = self._clock.attainable_hz((low * unit, high * unit))
+        return next((hz for hz in steps if hz >= raw * unit), steps[-1]) // unit
 
     def _wait(self, node: Node, shown: int, wanted: set[int]) -> int:
         """Read a file until it shows one of some values, or for as long as is reasonable."""
@@ -212,7 +215,7 @@ class PinControl(_Base):
         self._max.node.mirrors = self._min.node.mirrors = self._paths(followers)
         self._floor = self._ceiling = 0
         self._pinned = 0
-        self._effective: int | None = None
+        self._effective = 0
         self._seen = (-1, -1)
 
     def take(self) -> None:
@@ -225,18 +228,20 @@ class PinControl(_Base):
         low, high = self._number("min"), self._number("max")
         if (low, high) != self._seen:
             self._foreign(low, high)
-        target = min(max(raw, self._floor), self.limits(low, high)[1])
-        if (low, high) == (target, target) == (self._pinned, self._pinned):
-            if self._tells() == self._effective:
-                return target if self._effective is None else self._effective
-        else:
+        # Always a step: around a pin between two steps the kernel would choose the one above.
+        target = self._step(raw, self._floor, self._ceiling)
+        # Lower than the target under a thermal cap, which leaves our request in place.
+        held = target == self._pinned and low == high <= target
+        if not held:
             self._pin(target, up=target > high)
+        elif self._tells() in (self._effective, None):
+            return self._effective
         self._effective = self._settled(target, plain=self._max.node.plain)
         return self._effective
 
     def limits(self, low: int, high: int) -> tuple[int, int]:
         """See through our own pin: it hides the limits found, but a lower one of others shows."""
-        capped = high < self._pinned or high != self._seen[1]
+        capped = high < self._pinned or (high > self._pinned and high != self._seen[1])
         ceiling = high if capped else self._ceiling
         return min(self._floor, ceiling), ceiling
 
@@ -249,13 +254,17 @@ class PinControl(_Base):
         self._seen = (self._number("min"), self._number("max"))
 
     def _foreign(self, low: int, high: int) -> None:
-        """Learn the limits of another writer before writing over them."""
+        """Learn the limits of another writer before writing over them.
+
+        A reading of ours is none of theirs: limits settle up to 10 ms after a write.
+        """
         # A thermal cap only hides our request: the maximum found stays the one to restore.
         hidden = high < self._seen[1] and thermal_limit_active(self._files)
-        if high != self._seen[1] and not hidden:
+        if high != self._seen[1] and not hidden and not self._max.slot.is_ours(str(high)):
             self._ceiling = high
             self._max.slot.adopt(high)
-        if low != self._seen[0] and low != high:  # low == high: the new maximum pushed it down
+        pushed = low == high  # the new maximum pushed the minimum down
+        if low != self._seen[0] and not pushed and not self._min.slot.is_ours(str(low)):
             self._floor = low
             self._min.slot.adopt(low)
         self._seen = (low, high)

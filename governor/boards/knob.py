@@ -110,6 +110,10 @@ class Slot:
         """Tell whether a reading of the file is our doing."""
         return self.code_of(text) in self.ours
 
+    def last_was(self, text: str) -> bool:
+        """Tell whether a value is the one we last meant to write."""
+        return bool(self._fields[_INTENDED] == self.code_of(text))
+
     def code_of(self, text: str) -> int:
         """Code of a reading; ``NONE`` for one that is no value."""
         if self._words:

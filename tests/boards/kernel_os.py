@@ -22,6 +22,7 @@ class KernelOs:
     Attributes:
         writes: (path, text) of each write, in order.
         fail: errno to answer with, by (operation, end of the path).
+        stale: How often the end of a path still reads as before the next write to it.
         kill_in: Writes until the process is killed; None for never.
         kill_before: Whether the last of them is killed before it reaches the kernel.
     """
@@ -30,6 +31,8 @@ class KernelOs:
         self.tree, self.kernel = tree, tree.kernel
         self.writes: list[tuple[str, str]] = []
         self.fail: dict[tuple[str, str], int] = {}
+        self.stale: dict[str, int] = {}
+        self._old: dict[str, bytes] = {}
         self.kill_in: int | None = None
         self.kill_before = False
         self._open: dict[int, str] = {}
@@ -61,6 +64,10 @@ class KernelOs:
         if path is None:
             return os.pread(fd, size, at)
         self._refuse("read", path)
+        end = path.rpartition("/")[2]
+        if self.stale.get(end, 0) > 0 and path in self._old:
+            self.stale[end] -= 1
+            return self._old[path]
         try:
             return self.kernel.read(path).encode()
         except KernelError as exc:
@@ -72,6 +79,7 @@ class KernelOs:
         last = self._count_down()
         if last and self.kill_before:
             raise Killed
+        self._old[path] = self.kernel.read(path).encode()
         try:
             self.kernel.write(path, data)
         except KernelError as exc:

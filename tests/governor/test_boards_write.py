@@ -1,6 +1,7 @@
 """Writing clocks, on plain files and against the simulated kernel's answers."""
 
 import errno
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -162,6 +163,23 @@ def test_a_pin_hides_no_limit_of_others(kernel: KernelOs, pinned: Board) -> None
     assert kernel.kernel.read(f"{kernel.kernel.gpu.where}/devfreq/17000000.gpu/max_freq") == (
         "816000000\n"
     )
+
+
+@pytest.mark.parametrize("reads", range(1, 7))
+def test_a_pin_that_settles_late_is_not_taken_for_another_writers(
+    kernel: KernelOs, pinned: Board, reads: int
+) -> None:
+    assert pinned.gpu is not None
+    pinned.gpu.set_hz(408_000_000)
+    kernel.stale = {"max_freq": reads, "min_freq": reads}
+    pinned.gpu.set_hz(918_000_000)
+    kernel.stale = {}
+    assert pinned.gpu.set_hz(1_020_000_000) == 1_020_000_000
+    assert pinned.gpu.set_hz(306_000_000) == 306_000_000
+    pinned.poll()
+    assert pinned.attainable().gpu_hz == pinned.gpu.available_hz
+    assert pinned.restore().complete
+    assert kernel.kernel.gpu.range_hz() == (306_000_000, 1_300_500_000)
 
 
 def test_a_thermal_cap_under_a_pin_is_not_taken_for_a_new_maximum(
@@ -406,26 +424,27 @@ def test_a_shorter_value_leaves_no_tail_of_a_longer_one(tmp_path: Path) -> None:
     board.close()
 
 
-def test_a_file_that_is_rewritten_by_others_reads_on(tmp_path: Path) -> None:
-    root = plain.orin(tmp_path / "root")
-    board = discover(root)
+def test_a_file_caught_empty_while_others_rewrite_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = discover(plain.orin(tmp_path))
     assert board.gpu is not None
-    path = root / plain.GPU / "max_freq"
-    stop = threading.Event()
+    real, empty = os.pread, [b"", b""]
 
-    def rewrite() -> None:
-        while not stop.is_set():
-            path.write_text("816000000\n")
-            stop.wait(0.0005)
+    def caught(fd: int, size: int, at: int) -> bytes:
+        return empty.pop() if fd >= 0 and empty else real(fd, size, at)
 
-    thread = threading.Thread(target=rewrite)
-    thread.start()
-    try:
-        highs = {board.gpu.limits_hz()[1] for _ in range(300)}
-    finally:
-        stop.set()
-        thread.join()
-    assert highs <= {816_000_000, 1_300_500_000}
+    monkeypatch.setattr(os, "pread", caught)
+    assert board.gpu.limits_hz() == (306_000_000, 1_300_500_000)
+    assert empty == []
+
+
+def test_a_file_that_stays_empty_is_busy_and_not_zero(tmp_path: Path) -> None:
+    board = discover(plain.orin(tmp_path))
+    assert board.gpu is not None
+    (tmp_path / plain.GPU / "max_freq").write_text("")
+    with pytest.raises(SysfsBusyError, match="it is empty"):
+        board.gpu.limits_hz()
 
 
 def test_different_clocks_are_set_at_the_same_time(kernel: KernelOs, board: Board) -> None:

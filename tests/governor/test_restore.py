@@ -183,6 +183,42 @@ def test_a_kill_at_each_write_is_undone_by_the_next_start(
     assert plain.knobs(root) == before
 
 
+@pytest.mark.parametrize("mode", ["userspace", "pin"])
+def test_caps_that_come_and_go_are_never_lifted_nor_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    root = tmp_path / "root"
+    kernel = KernelOs(build_tree(root, load_board("agx-orin"), mode="MAXN"))
+    kernel.install(monkeypatch)
+    gpu, cooling = kernel.kernel.gpu, kernel.kernel.cooling[-1]
+    options = BoardOptions(cpu_mode=mode, gpu_mode=mode)
+    theirs = gpu.range_hz()[1]
+    for seed in range(25):
+        rng = random.Random(seed)
+        board = discover(root, options=options)
+        board.acquire(Journal.create(tmp_path / "run", root))
+        for _ in range(rng.randint(1, 12)):
+            act = rng.random()
+            if act < 0.2:
+                cooling.set_state(0 if cooling.state else rng.randint(1, cooling.max_state))
+            elif act < 0.4 and not cooling.state:
+                theirs = rng.choice(gpu.table[2:]) + 1000  # no step: told from a pin of ours
+                kernel.kernel.gpu.store("max_freq", str(theirs))
+                theirs = gpu.range_hz()[1]
+            kernel.tree.sync()
+            assert board.gpu is not None
+            board.gpu.set_hz(rng.choice(board.gpu.available_hz))
+            assert gpu.cur_hz <= theirs
+            board.poll()
+        board.restore()
+        cooling.set_state(0)
+        kernel.tree.sync()
+        assert board.restore().complete
+        assert gpu.range_hz() == (gpu.table[0], theirs), f"seed {seed}"
+        assert gpu.governor == "nvhost_podgov"
+        board.close()
+
+
 def whole_life(root: Path, run: Path, options: BoardOptions) -> None:
     """Take the board, move each clock up and down, give it back."""
     board = discover(root, options=options)
