@@ -127,6 +127,21 @@ def test_gpu_userspace_folder_appears_and_is_obeyed(board):
     assert not (board.root / GPU / "userspace").exists()
 
 
+def test_a_folder_that_comes_back_is_watched_again(board):
+    policies = [f"sys/devices/system/cpu/cpufreq/policy{n}" for n in (0, 4, 8)]
+    knob = "sys/devices/system/cpu/cpufreq/schedutil/rate_limit_us"
+    for policy in policies:
+        put(board, f"{policy}/scaling_governor", "userspace")
+    start = time.perf_counter()
+    while (board.root / knob).exists() and time.perf_counter() - start < PATIENCE_S:
+        time.sleep(0.001)
+    assert not (board.root / knob).exists()
+    put(board, f"{policies[0]}/scaling_governor", "schedutil")
+    wait_for(board, knob, 10000)
+    put(board, knob, "5000abc")
+    wait_for(board, knob, 5000)
+
+
 def test_two_policies_at_once(board):
     for policy in ("policy0", "policy4", "policy8"):
         put(board, f"sys/devices/system/cpu/cpufreq/{policy}/scaling_governor", "userspace")
