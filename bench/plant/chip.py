@@ -4,12 +4,13 @@ A kernel takes a fixed part plus the longest of arithmetic, traffic to memory an
 the L2 cache. Memory speed depends on its own clock and, through the fabric, on the GPU's.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.plant.board import BoardSpec
+from bench.plant.physics import physics
 from bench.plant.workload import PRECISIONS, Program, Workload
 
 Array = NDArray[np.float64]
@@ -47,9 +48,9 @@ class Chip:
         inversion: float = 0.0,
         host_slowdown: float = 1.0,
     ) -> None:
-        self.gpu: dict[str, Any] = dict(board.physics["gpu"])
-        self.memory: dict[str, Any] = dict(board.physics["memory"])
-        self.host: dict[str, Any] = dict(board.physics["host"])
+        self.gpu = physics(board, "gpu")
+        self.memory = physics(board, "memory")
+        self.host = physics(board, "host")
         self.traffic_share, self.inversion = traffic_share, inversion
         self.host_slowdown = host_slowdown
         self.top_gpu_hz, self.top_emc_hz = board.gpu_hz[-1], board.emc_hz[-1]

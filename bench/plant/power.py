@@ -4,13 +4,13 @@ Constants come from ``physics.power`` of the board file. All sums work on arrays
 single operating points, so that an oracle can ask for a whole grid at once.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bench.plant.board import BoardSpec
+from bench.plant.physics import physics
 from bench.plant.types import Activity, Clocks, Rails
 
 Array = NDArray[np.float64]
@@ -65,7 +65,7 @@ class PowerModel:
 
     def __init__(self, board: BoardSpec) -> None:
         self.board = board
-        self._p: Mapping[str, Any] = board.physics["power"]
+        self._p = physics(board, "power")
         self._labels = tuple(rail.label for rail in board.rails)
         totals = tuple(rail.label for rail in board.rails if rail.is_total)
         memory = self._p["memory"]["rail"]

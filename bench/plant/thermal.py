@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.plant.board import BoardSpec
+from bench.plant.physics import physics
 
 REGIONS = ("cpu", "gpu", "soc")
 _STEP_S = 0.02
@@ -28,7 +29,7 @@ class Thermal:
     """
 
     def __init__(self, board: BoardSpec, start_c: float | None = None) -> None:
-        t = board.physics["thermal"]
+        t = physics(board, "thermal")
         self.ambient_c = float(t["ambient_c"])
         self._trip_c, self._hysteresis_c = float(t["trip_c"]), float(t["hysteresis_c"])
         self._die_j, self._sink_j = float(t["die_j_per_k"]), float(t["sink_j_per_k"])

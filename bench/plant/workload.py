@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 _VIEW_SHARE = 0.45
 """Host cost of a view relative to an op that launches (no allocation, no driver): assumption."""
 _ALL = frozenset({"*"})
+_COLUMNS = 15  # of a kernel while lowering
 _TENSOR_KINDS = frozenset({"conv", "linear", "qk", "av"})
 
 
@@ -297,7 +298,7 @@ class _Lowering:
         self.kcycles = self.const_us = 0.0
 
     def program(self) -> Program:
-        table = np.array(self.rows, dtype=np.float64).T
+        table = np.array(self.rows, dtype=np.float64).reshape(-1, _COLUMNS).T
         return Program(
             host_kcycles=table[0],
             host_const_us=table[1],
