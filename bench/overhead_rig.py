@@ -66,6 +66,7 @@ group = ""
 dir = "{folder}/tables"
 [board]
 root = "{folder}/board"
+gpu_mode = "pin"
 [limits]
 lower_min = true
 """,
@@ -74,11 +75,11 @@ lower_min = true
         self.command = [sys.executable, "-I", "-m", "governor.cli", "run", "--config", str(config)]
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> float:
+    def start(self, **popen: Any) -> float:
         """Start it and tell how long it took until it answered, s."""
         began = time.monotonic()
-        self.process = subprocess.Popen(self.command)
-        with _dealer(self.hints) as socket:
+        self.process = subprocess.Popen(self.command, **popen)
+        with dealer(self.hints) as socket:
             while True:
                 socket.send(encode(Ping(v=1, id=1)))
                 if socket.poll(20):
@@ -115,7 +116,7 @@ lower_min = true
 
     def ask(self, message: Any, *, admin: bool = False) -> dict[str, Any]:
         """Send a request and return the body of the reply."""
-        with _dealer(self.admin if admin else self.hints) as socket:
+        with dealer(self.admin if admin else self.hints) as socket:
             socket.send(encode(message))
             if not socket.poll(5000):
                 raise RuntimeError("the daemon does not answer")
@@ -124,7 +125,8 @@ lower_min = true
 
 
 @contextlib.contextmanager
-def _dealer(address: str) -> "Iterator[zmq.Socket[bytes]]":
+def dealer(address: str) -> "Iterator[zmq.Socket[bytes]]":
+    """Connect a DEALER socket that waits for nothing when it closes."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.connect(address)
@@ -164,7 +166,7 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        _prepare(folder)
+        prepare(folder)
         self.daemon = Daemon(folder)
         self.hints = self.daemon.hints
         self._children: list[subprocess.Popen[bytes]] = []
@@ -182,7 +184,7 @@ class Rig:
             )
             self._stack.callback(_end, child)
         self.sockets = {
-            kind: self._stack.enter_context(_dealer(address)) for kind, address in addresses.items()
+            kind: self._stack.enter_context(dealer(address)) for kind, address in addresses.items()
         }
         self.session = RawSession(self.sockets["daemon"])
         self._client = self._stack.enter_context(connect(self.hints, strict=True))
@@ -254,10 +256,10 @@ class Rig:
         entries = self.daemon.ask(Trace(v=1, id=1), admin=True)["writes"]
         first: dict[str, dict[int, int]] = {"cpu": {}, "gpu": {}}
         moments = np.array(sent_ns)
-        for moment_ns, node, _ in entries:
+        for moment_ns, file in entries:
             index = int(np.searchsorted(moments, moment_ns)) - 1
             if index >= 0 and moment_ns - sent_ns[index] < 9_000_000:
-                first["gpu" if node == "gpu" else "cpu"].setdefault(
+                first["cpu" if file.startswith("policy") else "gpu"].setdefault(
                     index, (moment_ns - sent_ns[index]) // 1000
                 )
         moved = first["cpu"].keys() | first["gpu"].keys()
@@ -286,10 +288,26 @@ def _levels(values: list[int]) -> dict[str, float]:
     return {"p50": round(float(p50), 1), "p99": round(float(p99), 1)}
 
 
-def _prepare(folder: Path) -> None:
-    build_tree(folder / "board", load_board("agx-orin"))
+def prepare(folder: Path) -> None:
+    """Lay out a tree without a process behind it, and a table.
+
+    The files that show a clock are links to those that set it: they answer as a kernel without
+    switching delays would, and nothing else runs on the two cores that are being measured.
+    """
+    root = folder / "board"
+    build_tree(root, load_board("agx-orin"))
+    for policy in root.glob("sys/devices/system/cpu/cpufreq/policy*"):
+        _link(policy, "scaling_cur_freq", "scaling_setspeed")
+    gpu = next(root.glob("sys/class/devfreq/*.gpu"))
+    for name in ("cur_freq", "target_freq"):
+        _link(gpu, name, "min_freq")
     (folder / "tables").mkdir()
     probe_table().save(folder / "tables" / "probe.npz")
+
+
+def _link(folder: Path, name: str, target: str) -> None:
+    (folder / name).unlink()
+    (folder / name).symlink_to(target)
 
 
 def _paced(count: int, period_s: float) -> Iterator[int]:
@@ -332,7 +350,7 @@ def _child_echo(address: str) -> None:
 
 
 def _child_flood(address: str, seconds: float) -> None:
-    with _dealer(address) as socket:
+    with dealer(address) as socket:
         socket.setsockopt(zmq.LINGER, 5000)
         session = RawSession(socket)
         session.open()

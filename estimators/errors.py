@@ -13,8 +13,8 @@ It stands on the ground floor because every room above raises from it and import
     ├── AlreadyRunningError   another daemon holds the lock            (governor/errors.py)
     └── UsageError            the command line was wrong               (governor/errors.py)
 
-``governor.client`` has a small tree of its own (``ClientError``): it is copied into applications and
-imports nothing outside ``governor``.
+``governor.client`` has a small tree of its own (``ClientError``): it is copied into applications
+and imports nothing outside ``governor``.
 
 Each message is one line that tells what failed, where, why, and what to do next.
 """

@@ -268,6 +268,14 @@ class Controller:
         for session in self.sessions.silent_since(now_ns - lease_ns):
             log.info("session %d of %s: lease ended", session.key[1], session.name or "a client")
             self._drop(session, now_ns)
+        self._idle_time(now_ns)
+
+    def peer_died(self, identity: bytes, now_ns: int) -> None:
+        """End the sessions of a connection whose process is gone."""
+        for session in list(self.sessions.peers[identity].sessions.values()):
+            self._drop(session, now_ns)
+
+    def _idle_time(self, now_ns: int) -> None:
         for session in [s for s in self._active.values() if s.active_until_ns <= now_ns]:
             self._deactivate(session, now_ns)
         if self._idle_at_ns and now_ns >= self._idle_at_ns:

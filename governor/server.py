@@ -51,6 +51,8 @@ _READABLE = int(zmq.POLLIN)
 _EVENTS, _RCVMORE, _NOBLOCK = zmq.EVENTS, zmq.RCVMORE, int(zmq.NOBLOCK)
 _SNDMORE = int(zmq.SNDMORE) | _NOBLOCK
 
+_CREDENTIALS = 3
+
 _OF_A_SESSION = (Begin, End, Update, Close)
 
 
@@ -144,9 +146,18 @@ class Server:
                 self._take_signals()
             if time.monotonic() >= next_timer:
                 next_timer = time.monotonic() + TIMER_S
+                self._end_dead_peers()
                 self.controller.timer(time.monotonic_ns())
                 self.actuator.flush()
                 self._count_connections()
+
+    def _end_dead_peers(self) -> None:
+        """End the sessions of processes that are gone, without waiting for their lease."""
+        for identity, peer in list(self.controller.sessions.peers.items()):
+            pid = peer.address.rpartition(":")[2]
+            if pid.isdecimal() and not _alive(int(pid)):
+                log.info("client %s is gone: its sessions end", pid)
+                self.controller.peer_died(identity, time.monotonic_ns())
 
     def _take_signals(self) -> None:
         for number in os.read(self._signals_fd, 64):
@@ -264,10 +275,21 @@ def _monitor(socket: "zmq.Socket[bytes]") -> "zmq.Socket[bytes]":
     return listener
 
 
+def _alive(pid: int) -> bool:
+    """Tell whether a process exists; 0, a process of another namespace, counts as alive."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def _address(frame: zmq.Frame) -> str:
     """Tell the credentials of the peer, ``uid:gid:pid`` on ipc; empty if libzmq does not say."""
     try:
-        return str(frame.get("Peer-Address")).lstrip(":")
+        return ":".join(str(frame.get("Peer-Address")).split(":")[-_CREDENTIALS:])
     except zmq.ZMQError:
         return ""
 
