@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from bench.demo_plan import (
 )
 from bench.demo_score import HEADINGS, Bars, figures, mean_power_w, sections, summary_rows
 from bench.demo_table import measure_table
-from bench.oracle import DEFINITION, Oracle
+from bench.oracle import DEFINITION, Basis, Best, Oracle
 from bench.plant.board import load_board
 from bench.plant.engine import Engine
 from bench.plant.liveclient import LiveBoard, spawn_board
@@ -54,6 +54,7 @@ _LEGEND = (
     "Power: true mean power of the board, idle time included."
 )
 
+BASES: tuple[Basis, ...] = ("tail", "mean")
 SAMPLE_NS = 100_000_000
 START_S = 20.0
 STOP_S = 5.0
@@ -89,17 +90,17 @@ def run(args: argparse.Namespace) -> int:
     steps = paper_steps()
     with tempfile.TemporaryDirectory(prefix="flamegov-") as folder:
         runs, state = play(Path(folder), policies, steps, args.seed)
-    bars = oracle_bars(steps, runs[0], state, args.seed)
-    results = {record.policy: figures(record, steps, bars) for record in runs}
+    bars = oracle_bars(steps, runs, state, args.seed)
+    results = {run.policy: figures(run, steps, b) for run, b in zip(runs, bars, strict=True)}
     facts = facts_of(seed=args.seed, board=f"{BOARD} (simulated)", policies=", ".join(policies))
     page = render("flamegov demo", sections(runs, steps, bars, results), facts)
     write(args.report, page)
     if args.json:
         oracle = {
             "definition": DEFINITION,
-            "mean_power_w": mean_power_w(steps, bars.tail),
-            "mean_power_w_by_mean_latency": mean_power_w(steps, bars.mean),
-            "points": [best._asdict() for best in bars.tail],
+            "mean_power_w": mean_power_w(runs[0], bars[0].tail),
+            "mean_power_w_by_mean_latency": mean_power_w(runs[0], bars[0].mean),
+            "points": [best._asdict() for best in bars[0].tail],
         }
         print(json.dumps({"policies": results, "report": str(args.report), "oracle": oracle}))
     else:
@@ -260,24 +261,38 @@ def _line(steps: Sequence[Step], run: RunRecord) -> str:
     )
 
 
-def oracle_bars(steps: Sequence[Step], record: RunRecord, found: BoardState, seed: int) -> Bars:
-    """Find what the oracle would hold in each step, at the temperature of a recorded run."""
+def oracle_bars(
+    steps: Sequence[Step], runs: Sequence[RunRecord], found: BoardState, seed: int
+) -> list[Bars]:
+    """Find what the oracle would hold in each step of each run.
+
+    It releases jobs as often as the run really did, and is as warm as the first run was.
+    """
     spec = load_board(BOARD)
-    temp_c = sum(step.temp_c for step in record.steps) / len(record.steps)
-    oracles: dict[str, Oracle] = {}
-    tail, mean = [], []
-    for step in steps:
-        if step.model not in oracles:
-            oracles[step.model] = Oracle(
-                Engine(spec, get_workload(step.model), seed=seed + 10_000),
-                PowerModel(spec),
-                cpu_hz=found.attainable.cpu_hz,
-                gpu_hz=found.attainable.gpu_hz,
-                emc_hz=found.emc_hz or spec.emc_hz[-1],
-                temp_c=temp_c,
-            )
-        middle = step.context_of(step.jobs // 2)
-        oracle = oracles[step.model]
-        tail.append(oracle.best(step.deadline_us, context=middle))
-        mean.append(oracle.best(step.deadline_us, context=middle, basis="mean"))
-    return Bars(tail, mean)
+    temp_c = sum(step.temp_c for step in runs[0].steps) / len(steps)
+    oracles = {
+        model: Oracle(
+            Engine(spec, get_workload(model), seed=seed + 10_000),
+            PowerModel(spec),
+            cpu_hz=found.attainable.cpu_hz,
+            gpu_hz=found.attainable.gpu_hz,
+            emc_hz=found.emc_hz or spec.emc_hz[-1],
+            temp_c=temp_c,
+        )
+        for model in dict.fromkeys(step.model for step in steps)
+    }
+    return [Bars(*(_bar(oracles, steps, run, basis) for basis in BASES)) for run in runs]
+
+
+def _bar(
+    oracles: Mapping[str, Oracle], steps: Sequence[Step], run: RunRecord, basis: Basis
+) -> list[Best]:
+    return [
+        oracles[step.model].best(
+            step.deadline_us,
+            context=step.context_of(step.jobs // 2),
+            basis=basis,
+            period_us=(record.end_ns - record.start_ns) / 1e3 / step.jobs,
+        )
+        for step, record in zip(steps, run.steps, strict=True)
+    ]

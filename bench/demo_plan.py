@@ -7,7 +7,7 @@ import msgspec
 from estimators.table import Phase
 
 RESNET50_JOBS = 100
-GPT2_TOKENS = 12
+GPT2_TOKENS = 8
 """Tokens per step: with both policies the demo stays below a minute."""
 
 PROMPT_TOKENS = 64

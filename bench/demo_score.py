@@ -19,7 +19,7 @@ HEADINGS = (
 
 
 class Bars(NamedTuple):
-    """What the oracle would hold in each step.
+    """What the oracle would hold in each step of a run.
 
     Attributes:
         tail: Late on at most 1 % of jobs.
@@ -45,8 +45,8 @@ def figures(run: RunRecord, steps: Sequence[Step], bars: Bars) -> dict[str, Any]
         "qos_job_pct": got.qos_job_pct,
         "miss_pct": got.miss_pct,
         "mean_power_w": watts,
-        "power_vs_oracle": watts / mean_power_w(steps, bars.tail),
-        "power_vs_mean_latency_oracle": watts / mean_power_w(steps, bars.mean),
+        "power_vs_oracle": watts / mean_power_w(run, bars.tail),
+        "power_vs_mean_latency_oracle": watts / mean_power_w(run, bars.mean),
         "ppw": ppw(got.qos_run_pct, watts),
         "jobs": got.jobs,
         "late_jobs": round(got.miss_pct * got.jobs / 100),
@@ -58,9 +58,9 @@ def figures(run: RunRecord, steps: Sequence[Step], bars: Bars) -> dict[str, Any]
     }
 
 
-def mean_power_w(steps: Sequence[Step], best: Sequence[Best]) -> float:
-    """Average the oracle's power over the time that the steps ask for, W."""
-    span = np.array([step.jobs * step.deadline_us for step in steps], dtype=np.float64)
+def mean_power_w(run: RunRecord, best: Sequence[Best]) -> float:
+    """Average the oracle's power over the steps of a run, each as long as it really was, W."""
+    span = np.array([step.end_ns - step.start_ns for step in run.steps], dtype=np.float64)
     power = np.array([point.power_mw for point in best])
     return float((span * power).sum() / span.sum() / 1e3)
 
@@ -76,7 +76,7 @@ def summary_rows(results: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
 def sections(
     runs: Sequence[RunRecord],
     steps: Sequence[Step],
-    bars: Bars,
+    bars: Sequence[Bars],
     results: Mapping[str, Mapping[str, Any]],
 ) -> list[Section]:
     """Make the parts of the report."""
@@ -95,9 +95,9 @@ def sections(
                 "stands beside it. PPW is QoS per watt."
             ),
             Text(
-                f"Oracle: {DEFINITION}. It draws {mean_power_w(steps, bars.tail):.2f} W. Judged "
-                "by the noise-free latency alone it would draw "
-                f"{mean_power_w(steps, bars.mean):.2f} W."
+                f"Oracle: {DEFINITION}. It draws {mean_power_w(runs[0], bars[0].tail):.2f} W. "
+                "Judged by the noise-free latency alone it would draw "
+                f"{mean_power_w(runs[0], bars[0].mean):.2f} W."
             ),
         ],
     )
@@ -124,14 +124,14 @@ _STEP_HEADINGS = (
 
 
 def _step_rows(
-    runs: Sequence[RunRecord], steps: Sequence[Step], bars: Bars, indices: Sequence[int]
+    runs: Sequence[RunRecord], steps: Sequence[Step], bars: Sequence[Bars], indices: Sequence[int]
 ) -> list[list[Any]]:
     rows = []
-    for run in runs:
+    for run, bar in zip(runs, bars, strict=True):
         for i in indices:
             jobs = [job for job in run.jobs if job.step == i]
             (cpu_hz, gpu_hz), _ = Counter((j.cpu_hz, j.gpu_hz) for j in jobs).most_common(1)[0]
-            record, best = run.steps[i], bars.tail[i]
+            record, best = run.steps[i], bar.tail[i]
             watts = record.energy_mj / (record.end_ns - record.start_ns) * 1e6
             late = sum(job.latency_us > steps[i].deadline_us for job in jobs)
             held = [cpu_hz / 1e6, gpu_hz / 1e6, watts]
@@ -141,7 +141,7 @@ def _step_rows(
 
 
 def _chart(
-    runs: Sequence[RunRecord], steps: Sequence[Step], bars: Bars, indices: Sequence[int]
+    runs: Sequence[RunRecord], steps: Sequence[Step], bars: Sequence[Bars], indices: Sequence[int]
 ) -> str:
     """Rate, CPU clock, GPU clock and power of all policies over the time of one model."""
     rate: list[Series] = []
@@ -157,7 +157,7 @@ def _chart(
         gpu.append(_held(run.policy, at, [j.gpu_hz / 1e6 for j in jobs], colour))
         power.append(_power(run, start_ns, run.steps[indices[-1]].end_ns, colour))
     wanted = [1e6 / steps[i].deadline_us for i in indices]
-    least = [bars.tail[i].power_mw / 1e3 for i in indices]
+    least = [bars[0].tail[i].power_mw / 1e3 for i in indices]
     edges = np.cumsum([0.0, *(steps[i].jobs * steps[i].deadline_us / 1e6 for i in indices)])
     x = np.repeat(edges, 2)[1:-1].tolist()
     rate.append(Series("required", x, np.repeat(wanted, 2).tolist(), dashed=True, colour=0))

@@ -1,7 +1,7 @@
 """The least power that keeps the deadlines: what a governor that knows everything would draw.
 
 The oracle knows the simulated board's true latencies, their noise and its true power. For one
-segment (one model, one deadline, jobs released every deadline) it holds the attainable operating
+segment (one model, one deadline, jobs released at a fixed period) it holds the attainable operating
 point of least mean power, idle time included, among those at which
 
 - ``tail``: at most 1 % of a large sample of jobs is late (the bar for a governor that may be late
@@ -42,7 +42,7 @@ class Best(NamedTuple):
     Attributes:
         cpu_hz: CPU clock.
         gpu_hz: GPU clock.
-        power_mw: Mean power with jobs released every deadline.
+        power_mw: Mean power over a period.
         feasible: False if no point keeps the deadline; the point is then the fastest one.
     """
 
@@ -78,11 +78,26 @@ class Oracle:
         self._cpu_hz, self._gpu_hz = tuple(cpu_hz), tuple(gpu_hz)
         self._emc_hz, self._temp_c = emc_hz, temp_c
         self._activities: dict[int, Activity] = {}
+        self._late: dict[tuple[int, int, float, int], float] = {}
 
-    def best(self, deadline_us: float, *, context: int = 0, basis: Basis = "tail") -> Best:
-        """Find the point of least power for jobs released every ``deadline_us``."""
+    def best(
+        self,
+        deadline_us: float,
+        *,
+        context: int = 0,
+        basis: Basis = "tail",
+        period_us: float | None = None,
+    ) -> Best:
+        """Find the point of least power for jobs that must be done in ``deadline_us``.
+
+        Args:
+            deadline_us: Time allowed for each job, us.
+            context: Tokens in the context.
+            basis: What counts as keeping the deadline.
+            period_us: Time from one release to the next, us; the deadline if not given.
+        """
         latency_us = np.asarray(self._activity(context).latency_us)
-        power_mw = self.power_mw(deadline_us, context=context)
+        power_mw = self.power_mw(period_us or deadline_us, context=context)
         for flat in np.argsort(power_mw, axis=None):
             c, g = (int(i) for i in np.unravel_index(flat, power_mw.shape))
             if latency_us[c, g] > deadline_us:
@@ -101,9 +116,12 @@ class Oracle:
 
     def late_share(self, c: int, g: int, deadline_us: float, context: int = 0) -> float:
         """Run a sample of jobs at a point, by index, and tell the share that is late."""
-        clocks = Clocks(self._cpu_hz[c], self._gpu_hz[g], self._emc_hz)
-        latency_us = self._engine.run(clocks, context=context, n=SAMPLE)
-        return float((latency_us > deadline_us).mean())
+        key = c, g, deadline_us, context
+        if key not in self._late:
+            clocks = Clocks(self._cpu_hz[c], self._gpu_hz[g], self._emc_hz)
+            latency_us = self._engine.run(clocks, context=context, n=SAMPLE)
+            self._late[key] = float((latency_us > deadline_us).mean())
+        return self._late[key]
 
     def _at(self, c: int, g: int, power_mw: NDArray[np.float64], *, feasible: bool) -> Best:
         return Best(self._cpu_hz[c], self._gpu_hz[g], float(power_mw[c, g]), feasible)

@@ -32,7 +32,7 @@ from bench.pretty import live_line, table_text
 from estimators.errors import FlamegovError, PolicyError
 from governor.client import connect
 from governor.errors import UsageError
-from governor.messages import Begin, End, Open, Update
+from governor.messages import Begin, End, Open, Status, Update
 from governor.testing import MockTransport
 
 BOARD = load_board("agx-orin")
@@ -138,7 +138,7 @@ def test_figures_by_hand() -> None:
     assert got["qos_job_pct"] == pytest.approx(100 * (3 + 10 / 12) / 4)
     assert got["mean_power_w"] == pytest.approx(0.24 / 0.03)
     # 20 ms at 4 W and 10 ms at 10 W
-    assert mean_power_w(STEPS, BARS.tail) == pytest.approx(6.0)
+    assert mean_power_w(_run(), BARS.tail) == pytest.approx(6.0)
     assert got["power_vs_oracle"] == pytest.approx(8 / 6)
     assert got["power_vs_mean_latency_oracle"] == pytest.approx(8 / 5)
     assert got["ppw"] == pytest.approx(100 / 8)
@@ -148,7 +148,7 @@ def test_figures_by_hand() -> None:
 def test_report_holds_both_policies_and_every_step() -> None:
     runs = [_run("flame"), _run("max")]
     results = {run.policy: figures(run, STEPS, BARS) for run in runs}
-    summary, net = sections(runs, STEPS, BARS, results)
+    summary, net = sections(runs, STEPS, [BARS, BARS], results)
     assert [row[0] for row in summary_rows(results)] == ["flame", "max"]
     figure, table = net.parts
     assert "<svg" in figure[0] and "required" in figure[0] and "oracle" in figure[0]
@@ -235,6 +235,25 @@ def test_after_a_job_that_overran_the_next_starts_at_once() -> None:
     assert min(idle_us) >= 0 and np.median(idle_us) < 1_500
 
 
+def test_demo_waits_until_the_daemon_is_in_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [(1, 2), (1, 2), (3, 4)]
+
+    def answer(request: object) -> dict[str, object] | None:
+        if not isinstance(request, Status):
+            return {}
+        cpu, gpu = points.pop(0)
+        wanted = {"wanted_cpu_hz": 3, "wanted_gpu_hz": 4}
+        return {"point": {**wanted, "cpu_hz": cpu, "gpu_hz": gpu}}
+
+    with connect(transport=MockTransport(answer)) as gov:
+        demo_app.settle(gov)
+        assert points == []
+        points += [(1, 2)] * 100
+        monkeypatch.setattr(demo_app, "SETTLE_S", 0.05)
+        with pytest.raises(TimeoutError, match="did not reach"):
+            demo_app.settle(gov)
+
+
 def test_context_grows_by_a_token_and_each_model_has_its_session() -> None:
     steps = [Step("a", "inference", 2_000, 1), Step("b", "decode", 2_000, 3, context=10)]
     _, mock = _play(steps)
@@ -267,8 +286,8 @@ def test_demo_for_real_in_three_processes(
     for figures_ in (flame, top):
         assert figures_["jobs"] == 26 and figures_["messages_dropped"] == 0
         assert figures_["qos_run_pct"] == 100.0
-        # The required rate is really asked for: no period is stretched.
-        assert figures_["seconds"] == pytest.approx(figures_["required_seconds"], rel=0.1)
+        # No job is released early; on a busy machine some come later.
+        assert figures_["seconds"] > 0.99 * figures_["required_seconds"]
     assert flame["mean_power_w"] < 0.8 * top["mean_power_w"]
     assert top["miss_pct"] == 0.0
     # Nobody who keeps the deadlines draws less than the oracle, but for noise and a late job.
