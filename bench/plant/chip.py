@@ -81,7 +81,8 @@ class Chip:
     def sync_us(self, cpu_hz: Array) -> Array:
         """Time from the end of the last kernel until the host goes on, us."""
         per_k = 1e9 / np.asarray(cpu_hz, dtype=np.float64)
-        return self.host["sync_us"] + self.host["sync_kcycles"] * per_k
+        wait: Array = self.host["sync_us"] + self.host["sync_kcycles"] * per_k
+        return wait
 
     def bandwidth(self, gpu_hz: Array, emc_hz: int) -> Array:
         """Rate at which the GPU streams from memory, bytes per us."""

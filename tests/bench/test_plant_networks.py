@@ -15,6 +15,7 @@ from bench.plant.workload import ENGINES, get_workload
         ("vgg16", 138.358e6, 15.47),
         ("densenet121", 7.979e6, 2.83),
         ("mobilenetv2", 3.505e6, 0.30),
+        ("yolov8n", 3.157e6, 4.37),
         ("alexnet", 61.101e6, 0.71),
         ("gpt2-large", 774.0e6, None),
         ("qwen2-1.5b", 1.544e9, None),

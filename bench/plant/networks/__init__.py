@@ -12,6 +12,7 @@ from bench.plant.networks.cnn import (
     overfeat,
     resnet50,
     vgg16,
+    yolov8n,
 )
 from bench.plant.networks.ops import Layer, Network, Op, Phase
 from bench.plant.networks.transformer import SHAPES, decoder
@@ -27,6 +28,7 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "nin": nin,
     "overfeat": overfeat,
     "cifar10_6conv": cifar10_6conv,
+    "yolov8n": yolov8n,
     **{name: partial(decoder, name) for name in SHAPES},
     **{f"{name}:prefill": partial(decoder, name, "prefill") for name in SHAPES},
 }

@@ -4,7 +4,7 @@ A conv layer carries its batch norm, activation and residual add, because that i
 can cut out and run alone. Sources: ResNet arXiv 1512.03385, VGG 1409.1556, DenseNet 1608.06993,
 MobileNetV2 1801.04381, AlexNet (torchvision's one-column form), Network-in-Network 1312.4400 (the
 ImageNet model of its authors), OverFeat 1312.6229 (fast model), CIFAR10-6conv (named by
-NeuralPower, arXiv 1710.05420; its widths are assumed).
+NeuralPower, arXiv 1710.05420; its widths are assumed), YOLOv8n (Ultralytics' yolov8.yaml).
 """
 
 from dataclasses import dataclass, field
@@ -38,8 +38,12 @@ class Tape:
         act: bool = True,
         add: bool = False,
         pre_norm: bool = False,
+        kind: str = "relu",
     ) -> None:
-        """Add a convolution with what belongs to it; a bias exists only without ``norm``."""
+        """Add a convolution with what belongs to it; a bias exists only without ``norm``.
+
+        ``kind`` names the activation; where the residual is added does not matter here.
+        """
         inp, size = self.channels, self.size
         pad = kernel // 2 if pad is None else pad
         new = (size + 2 * pad - kernel) // stride + 1
@@ -56,7 +60,7 @@ class Tape:
         head = [_norm(inp, before), elementwise("relu", before)] if pre_norm else []
         tail = [_norm(out, after)] if norm else []
         tail += [elementwise("add", after, 2)] if add else []
-        tail += [elementwise("relu", after)] if act else []
+        tail += [elementwise(kind, after)] if act else []
         params = conv.weights + (2 * out if norm else 0) + (2 * inp if pre_norm else 0)
         config = {
             "in_channels": inp,
@@ -89,6 +93,13 @@ class Tape:
         op = Op("cat", acts=2 * elements, out=elements, fusable=True)
         self._write("cat", {"out_channels": channels, "in_size": self.size}, (op,), 0)
         self.channels = channels
+
+    def resize(self, size: int) -> None:
+        """Add a nearest-neighbour upsampling."""
+        before, after = self.channels * self.size**2, self.channels * size**2
+        op = Op("resize", macs=float(after), acts=before + after, out=after)
+        self._write("resize", {"in_channels": self.channels, "in_size": self.size}, (op,), 0)
+        self.size = size
 
     def norm_act(self) -> None:
         """Add a batch norm and ReLU that stand alone."""
@@ -262,3 +273,59 @@ def cifar10_6conv() -> Network:
     t.linear(512, act=True)
     t.linear(10)
     return t.network("cifar10_6conv")
+
+
+def yolov8n() -> Network:
+    """YOLOv8n with 80 classes, 640 x 640, without the choice of boxes after it."""
+    t = Tape(3, 640)
+    kept: list[tuple[int, int]] = []
+    for width, repeats in ((32, 1), (64, 2), (128, 2), (256, 1)):
+        if not kept:
+            t.conv(16, 3, 2, kind="silu")
+        t.conv(width, 3, 2, kind="silu")
+        _c2f(t, width, repeats, shortcut=True)
+        kept.append((t.channels, t.size))
+    _sppf(t, 256)
+    kept[-1] = (t.channels, t.size)
+    heads = []
+    for channels, size in (kept[2], kept[1]):
+        t.resize(size)
+        t.cat(t.channels + channels)
+        _c2f(t, channels, 1, shortcut=False)
+        heads.append((t.channels, t.size))
+    outputs = [heads[1]]
+    for channels, _ in (heads[0], kept[3]):
+        t.conv(t.channels, 3, 2, kind="silu")
+        t.cat(t.channels + channels)
+        _c2f(t, channels, 1, shortcut=False)
+        outputs.append((t.channels, t.size))
+    for channels, size in outputs:
+        for width in (64, 80):
+            t.channels, t.size = channels, size
+            t.conv(width, 3, kind="silu")
+            t.conv(width, 3, kind="silu")
+            t.conv(width, 1, norm=False, act=False)
+    t.channels, t.size = 16, 145  # 4 x 8400 distributions of 16 bins, about 2 x 145 x 145
+    t.conv(1, 1, norm=False, act=False)
+    return t.network("yolov8n")
+
+
+def _c2f(t: Tape, out: int, repeats: int, *, shortcut: bool) -> None:
+    """Split, pass one half through bottlenecks, put all parts together."""
+    half = out // 2
+    t.conv(out, 1, kind="silu")
+    for _ in range(repeats):
+        t.channels = half
+        t.conv(half, 3, kind="silu")
+        t.conv(half, 3, kind="silu", add=shortcut)
+    t.cat((2 + repeats) * half)
+    t.conv(out, 1, kind="silu")
+
+
+def _sppf(t: Tape, out: int) -> None:
+    """Three poolings one after the other, put together."""
+    t.conv(out // 2, 1, kind="silu")
+    for _ in range(3):
+        t.pool(5, 1, 2)
+    t.cat(2 * out)
+    t.conv(out, 1, kind="silu")
