@@ -3,6 +3,8 @@
 import errno
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bench.plant.board import load_board
 from bench.plant.cooling import Cooling
@@ -508,3 +510,30 @@ def test_number_parsers():
     assert parse_unsigned(b"010\n") == 8
     with pytest.raises(KernelError):
         parse_unsigned(b"08")
+
+
+_TEXTS = st.one_of(
+    st.integers(0, 3_000_000).map(str),
+    st.integers(0, 1 << 66).map(str),
+    st.sampled_from(["userspace", "schedutil", "performance", "nvhost_podgov", "0", "1", "-1", ""]),
+    st.text(max_size=6),
+)
+_PATHS = st.sampled_from(sorted(path for path, attr in Kernel(AGX).files() if attr.mode & 0o200))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(_PATHS, _TEXTS), max_size=25))
+def test_no_write_leads_to_an_impossible_state(writes):
+    board = Board()
+    for path, text in writes:
+        board.write(path, text)
+        for policy in board.kernel.policies:
+            low, high = policy.range_khz()
+            assert low <= high
+            assert policy.cur_khz in policy.table
+            assert low <= policy.cur_khz <= high or not policy.online
+        low, high = board.kernel.gpu.range_hz()
+        assert low <= high
+        assert board.kernel.gpu.cur_hz in AGX.gpu_hz
+        assert board.kernel.emc.cur_hz in AGX.emc_hz
+        assert 0 in board.kernel.hotplug.online
