@@ -172,17 +172,20 @@ def drive(policy: Policy, recording: Recording, deadline_us: float) -> Run:
     cpu, gpu = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     for i in range(count):
         decision = policy.decide(job, BoardView(attainable, point, grid.emc_hz))
-        if (
-            decision.point is None
-            or decision.point.cpu_hz not in cpu_at
-            or decision.point.gpu_hz not in gpu_at
-        ):
+        if decision.point is None:
             raise PolicyError(
-                "a replay needs a measured operating point from the policy",
-                why=f"it decided {decision.point}",
-                hint="choose another policy or option",
+                f"policy {policy.name} leaves the clocks to the board's own governors",
+                why="a replay has no board",
+                hint="choose another policy, or a bench on the simulated board",
             )
         point = decision.point
+        if point.cpu_hz not in cpu_at or point.gpu_hz not in gpu_at:
+            raise PolicyError(
+                f"policy {policy.name} chose clocks that were not measured",
+                where=str(grid.path),
+                why=f"{point.cpu_hz} and {point.gpu_hz} Hz",
+                hint="choose other options",
+            )
         cpu[i], gpu[i] = cpu_at[point.cpu_hz], gpu_at[point.gpu_hz]
         latency_us = float(recording.jobs_us[cpu[i], gpu[i], i])
         policy.observe(Outcome(job, point, grid.emc_hz, latency_us, mixed=False))

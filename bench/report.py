@@ -204,7 +204,8 @@ body { margin:0; background:var(--paper); color:var(--ink);
   font:16px/1.5 system-ui,sans-serif }
 main { max-width:56rem; margin:0 auto; padding:1rem }
 h1 { font-size:1.5rem; line-height:1.25 } h2 { font-size:1.15rem; margin-top:2rem }
-figure { margin:1rem 0 } svg { width:100%; height:auto; font-family:inherit }
+figure { margin:1rem 0; overflow-x:auto }
+svg { width:100%; min-width:30rem; height:auto; font-family:inherit }
 figcaption, caption, dt { color:var(--soft); font-size:.9rem; text-align:left }
 .wide { overflow-x:auto } table { border-collapse:collapse; min-width:100% }
 th, td { padding:.3rem .6rem; border-bottom:1px solid var(--grid); text-align:left;
