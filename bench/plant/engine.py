@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bench.plant.board import BoardSpec
 from bench.plant.chip import Array, Chip, KernelTimes
-from bench.plant.noise import Noise
+from bench.plant.noise import Bursts, Noise
 from bench.plant.stream import Drain, Timeline, event_loop, timeline
 from bench.plant.types import Activity, Clocks
 from bench.plant.workload import Program, Workload, get_workload
@@ -94,7 +94,7 @@ class Engine:
             inversion=world.inversion,
             host_slowdown=world.host_slowdown,
         )
-        self.noise = Noise(seed)
+        self.noise = Noise(seed, Bursts(scale=workload.engine.burst_ratio))
         self._syncs = _sync_points(self.program, world.sync_every)
         self._side, self._joins = _branches(self.program, world)
         self._other = _background(board, workload) if world.background_fps else None

@@ -18,14 +18,14 @@ class Bursts:
     """Bursts of slow jobs.
 
     Attributes:
+        scale: Mean relative slowdown within a burst (exponential over bursts).
         enter: Chance that a burst begins with a job.
         leave: Chance that a burst ends after a job.
-        scale: Mean relative slowdown within a burst (exponential over bursts).
     """
 
+    scale: float
     enter: float = 4e-4
     leave: float = 0.25
-    scale: float = 0.04
 
 
 class Noise:
@@ -36,7 +36,7 @@ class Noise:
         bursts: How slow jobs cluster.
     """
 
-    def __init__(self, seed: int, bursts: Bursts = Bursts()) -> None:  # noqa: B008 - frozen value
+    def __init__(self, seed: int, bursts: Bursts) -> None:
         self.rng = np.random.default_rng(seed)
         self.bursts = bursts
         self._level = 0.0

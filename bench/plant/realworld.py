@@ -8,6 +8,7 @@ hashes bytes, because Python lets threads hash at the same time.
 """
 
 import hashlib
+import os
 import queue
 import threading
 import time
@@ -56,11 +57,14 @@ class Point(NamedTuple):
         cpu: CPU clock relative to its highest.
         gpu: GPU clock relative to its highest.
         latency_us: Median wall time of the whole sequence.
+        stolen_us: Time in it, over both threads, in which one had work but no core: where this is
+            not small the machine is too busy to measure on.
     """
 
     cpu: float
     gpu: float
     latency_us: float
+    stolen_us: float
 
 
 def layers_like(
@@ -95,10 +99,11 @@ class RealWorld:
     def __init__(self, layers: Sequence[RealLayer], *, depth: int = 16) -> None:
         self.layers = tuple(layers)
         self._depth = depth
+        self._cpus = sorted(os.sched_getaffinity(0))
         self._bytes_per_us = _hash_rate()
         self._ground = bytes(int(self._bytes_per_us * 1e5))
 
-    def whole(self, cpu: float, gpu: float, *, n: int = 9) -> float:
+    def whole(self, cpu: float, gpu: float, *, n: int = 9) -> Run:
         """Run all layers, and then again.
 
         Args:
@@ -107,7 +112,7 @@ class RealWorld:
             n: Repetitions.
 
         Returns:
-            Median wall time of the calmer half, us.
+            Medians of the calmer half of the runs.
         """
         return _calm(self._run(range(len(self.layers)), cpu, gpu) for _ in range(n))
 
@@ -116,28 +121,32 @@ class RealWorld:
         layer = self.layers[place]
         host = _calm(self._work(layer.host_us / cpu) for _ in range(n))
         worker = _calm(self._work(layer.gpu_us / gpu) for _ in range(n))
-        return LayerTime(host, worker, _calm(self._run([place], cpu, gpu) for _ in range(n)))
+        total = _calm(self._run([place], cpu, gpu) for _ in range(n))
+        return LayerTime(host.wall_us, worker.wall_us, total.wall_us)
 
     def thin_grid(self, steps: Sequence[float] = (0.25, 0.5, 0.75, 1.0)) -> list[Point]:
         """Measure a grid of relative clocks."""
-        return [Point(cpu, gpu, self.whole(cpu, gpu)) for cpu in steps for gpu in steps]
+        return [Point(cpu, gpu, *self.whole(cpu, gpu)) for cpu in steps for gpu in steps]
 
     def _run(self, places: Sequence[int], cpu: float, gpu: float) -> Run:
         waiting: queue.Queue[int] = queue.Queue(self._depth)
         stolen_us: list[float] = []
 
         def serve() -> None:
+            _stay_on(self._cpus[-1:])
             while (place := waiting.get()) != _DONE:
                 stolen_us.append(self._work(self.layers[place].gpu_us / gpu).stolen_us)
 
         worker = threading.Thread(target=serve, name="stream")
         worker.start()
+        _stay_on(self._cpus[:1])
         began_ns = time.monotonic_ns()
         for place in places:
             stolen_us.append(self._work(self.layers[place].host_us / cpu).stolen_us)
             waiting.put(place)
         waiting.put(_DONE)
         worker.join()
+        _stay_on(self._cpus)
         return Run((time.monotonic_ns() - began_ns) / 1e3, sum(stolen_us))
 
     def _work(self, us: float) -> Run:
@@ -151,10 +160,16 @@ class RealWorld:
         return Run(wall_ns / 1e3, (wall_ns - (time.thread_time_ns() - spent_ns)) / 1e3)
 
 
-def _calm(runs: Iterable[Run]) -> float:
-    """Take the median of the runs that were disturbed least, us."""
+def _stay_on(cpus: Sequence[int]) -> None:
+    """Keep the calling thread on some CPUs: launcher and stream are two processors, not one."""
+    os.sched_setaffinity(0, cpus)
+
+
+def _calm(runs: Iterable[Run]) -> Run:
+    """Take the medians of the runs that were disturbed least."""
     by_theft = sorted(runs, key=lambda run: run.stolen_us)
-    return median(run.wall_us for run in by_theft[: (len(by_theft) + 1) // 2])
+    calm = by_theft[: (len(by_theft) + 1) // 2]
+    return Run(median(run.wall_us for run in calm), median(run.stolen_us for run in calm))
 
 
 def _cuts(total: int, parts: int) -> list[tuple[int, int]]:

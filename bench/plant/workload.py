@@ -47,6 +47,7 @@ class EngineSpec:
         launch_jitter: Relative standard deviation of one launch.
         kernel_jitter: Relative standard deviation of one kernel.
         run_jitter: Relative standard deviation common to one job.
+        burst_ratio: Mean slowdown of jobs within a burst of slow ones, relative.
     """
 
     name: str
@@ -67,6 +68,7 @@ class EngineSpec:
     launch_jitter: float = 0.05
     kernel_jitter: float = 0.015
     run_jitter: float = 0.008
+    burst_ratio: float = 0.04
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ ENGINES = {
             folds=_ALL,
             math_share=0.36,
             run_jitter=0.003,
+            burst_ratio=0.02,
         ),
         EngineSpec(
             name="llamacpp",
@@ -153,6 +156,7 @@ ENGINES = {
             math_share=0.30,
             matvec_share=0.75,
             run_jitter=0.004,
+            burst_ratio=0.02,
         ),
         # ONNX Runtime, CUDA provider: batch norms folded, activations not.
         EngineSpec(
@@ -170,6 +174,7 @@ ENGINES = {
             launch_jitter=0.03,
             kernel_jitter=0.008,
             run_jitter=0.001,
+            burst_ratio=0.012,
         ),
     )
 }
