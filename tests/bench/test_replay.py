@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import replay
+from bench import replay, replay_run
 from bench.grids import Grid, load_grid
 from bench.recorded import Recording, find_traces, record
 from bench.sparse import fill, levels
@@ -116,7 +116,7 @@ class _Chooser(BasePolicy):
 def test_policy_is_driven_as_the_daemon_does(tmp_path: Path) -> None:
     recording = _recording(tmp_path)
     policy = _Chooser()
-    run = replay.drive(policy, recording, 1.01e3 * _latency_ms(2000, 300))
+    run = replay_run.drive(policy, recording, 1.01e3 * _latency_ms(2000, 300))
     assert set(run.gpu.tolist()) == {2} and set(run.cpu.tolist()) == {4}
     assert len(policy.seen) == 500 and not any(outcome.mixed for outcome in policy.seen)
     assert policy.seen[7].latency_us == recording.jobs_us[4, 2, 7]
@@ -135,15 +135,15 @@ def test_policy_off_the_grid_is_refused(tmp_path: Path) -> None:
 
     recording = _recording(tmp_path)
     with pytest.raises(PolicyError, match="not measured"):
-        replay.drive(Off(), recording, 5e3)
+        replay_run.drive(Off(), recording, 5e3)
     with pytest.raises(PolicyError, match="leaves the clocks to the board"):
-        replay.drive(Silent(), recording, 5e3)
+        replay_run.drive(Silent(), recording, 5e3)
 
 
 def test_oracle_is_the_cheapest_point_that_is_late_on_one_percent(tmp_path: Path) -> None:
     recording = _recording(tmp_path)
     deadline_us = 9_000.0
-    run = replay.oracle(recording, deadline_us)
+    run = replay_run.oracle(recording, deadline_us)
     chosen = recording.grid.power_w[run.cpu[0], run.gpu[0]]  # type: ignore[index]  # has power
     for c in range(5):
         for g in range(5):
@@ -154,10 +154,10 @@ def test_oracle_is_the_cheapest_point_that_is_late_on_one_percent(tmp_path: Path
 def test_oracle_without_power_takes_gpu_then_cpu_and_else_the_fewest_misses(tmp_path: Path) -> None:
     grid = load_grid(_csv(tmp_path, power=False))
     recording = record(grid, points=(3, 3), jobs=200, seed=0)
-    run = replay.oracle(recording, 1.2e3 * _latency_ms(2000, 300))
+    run = replay_run.oracle(recording, 1.2e3 * _latency_ms(2000, 300))
     assert run.gpu[0] == 2
     assert (recording.jobs_us[run.cpu[0] - 1, 2] > 1.2e3 * _latency_ms(2000, 300)).mean() > 0.01
-    hopeless = replay.oracle(recording, 1.0)
+    hopeless = replay_run.oracle(recording, 1.0)
     assert (hopeless.cpu[0], hopeless.gpu[0]) == (4, 4)
 
 
