@@ -52,16 +52,22 @@ class CpuGoverning:
         """Ask every governor, as an enqueue, a dequeue or a tick does."""
         if self._working and not working:
             self._task.sleep(self._util.util)
-        moving = self._working = working
+        self._working = working
         lead_util = max(self._util.util, self._task.enqueued if working else 0)
+        governed = awake = False
         for index, policy in enumerate(self._kernel.policies):
             if policy.governor == "schedutil" and policy.online:
                 util = lead_util if index == 0 else _HOUSEKEEPING_UTIL
-                moving |= self._ask_schedutil(index, policy, now_ns, util)
+                awake |= self._ask_schedutil(index, policy, now_ns, util)
+                governed = True
             else:
                 self._schedutil.pop(index, None)
-                moving |= policy.governor == "ondemand" and self._sample(index, policy, now_ns)
-        self.due_ns = now_ns + (_TICK_NS if working else _IDLE_TICK_NS) if moving else None
+            if policy.governor == "ondemand":
+                awake |= self._sample(index, policy, now_ns)
+                governed = True
+        self.due_ns = None
+        if governed and (working or awake):
+            self.due_ns = now_ns + (_TICK_NS if working else _IDLE_TICK_NS)
 
     def _ask_schedutil(self, index: int, policy: CpuPolicy, now_ns: int, util: int) -> bool:
         governor = self._schedutil.get(index)

@@ -79,6 +79,7 @@ class Machine:
         self._world, self._seed = get_world(world), seed
         self._random = random.Random(seed)
         self._engines: dict[tuple[object, ...], Engine] = {}
+        self._idle_rails: dict[tuple[Clocks, int], Rails] = {}
         self._power = PowerModel(self.kernel.board)
         idle = self._power.rails(self.clocks)
         self._heat = Heat(self.kernel.board, files.zones, idle.power_mw)
@@ -350,11 +351,14 @@ class Machine:
             self.noticed(when_ns)
 
     def _power_now(self) -> Rails:
-        job = self._job[1] if self._job else None
-        activity = job.activity if job else None
-        return self._power.rails(
-            self.clocks, activity, activity.latency_us if activity else 0.0, self._heat.chip_c
-        )
+        if self._job:
+            activity = self._job[1].activity
+            temp_c = self._heat.chip_c
+            return self._power.rails(self.clocks, activity, activity.latency_us, temp_c)
+        idle = self.clocks, round(self._heat.chip_c)  # a degree more leaks 2 % more
+        if idle not in self._idle_rails:
+            self._idle_rails[idle] = self._power.rails(idle[0], temp_c=float(idle[1]))
+        return self._idle_rails[idle]
 
     def _engine(self, request: JobRequest) -> Engine:
         key = request[:-1]
