@@ -21,11 +21,9 @@ from numpy.typing import NDArray
 from bench.plant.engine import Engine
 from bench.plant.power import PowerModel, duty_of
 from bench.plant.types import Activity, Clocks
+from bench.qos import MISS_BUDGET
 
 Basis = Literal["tail", "mean"]
-
-MISS_BUDGET = 0.01
-"""Share of jobs that may be late."""
 
 SAMPLE = 1000
 """Jobs run at a candidate point; a share of 1 % is then known to within 0.6 % at two sigma."""

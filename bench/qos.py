@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.errors import ProfileError
 
+MISS_BUDGET = 0.01
+"""Share of jobs that an oracle may be late on."""
+
 LATENESS_LEVELS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 """Quantiles of lateness that are reported."""
 

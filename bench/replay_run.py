@@ -9,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.grids import choices_text
-from bench.qos import ppw, score
+from bench.qos import MISS_BUDGET, ppw, score
 from bench.recorded import PROFILE_CYCLES, Recording
 from estimators.errors import PolicyError
 from policies.base import Attainable, BoardView, Job, OperatingPoint, Outcome, Policy
 from policies.registry import load_policy
 
 DEFAULT_DEADLINES = 6
-MISS_BUDGET = 0.01
-"""Share of jobs that the oracle may be late on."""
-
 INTERPOLATION = "linear in 1/f on each axis"
 
 

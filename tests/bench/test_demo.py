@@ -21,7 +21,7 @@ from bench.demo_plan import (
 )
 from bench.demo_score import Bars, figures, mean_power_w, sections, summary_rows
 from bench.demo_table import CPU_LEVELS, GPU_LEVELS, measure_table
-from bench.oracle import MISS_BUDGET, Best, Oracle
+from bench.oracle import Best, Oracle
 from bench.plant.board import load_board
 from bench.plant.engine import Engine
 from bench.plant.livewire import Energy, Ran, State
@@ -29,6 +29,7 @@ from bench.plant.power import PowerModel
 from bench.plant.types import Clocks
 from bench.plant.workload import get_workload
 from bench.pretty import live_line, table_text
+from bench.qos import MISS_BUDGET
 from estimators.errors import FlamegovError, PolicyError
 from governor.client import connect
 from governor.errors import UsageError
