@@ -27,13 +27,7 @@ DEFAULT_POINTS = (6, 4)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--grid",
-        required=True,
-        type=Path,
-        metavar="FILE.csv",
-        help="one row per operating point: cpu_*, gpu_*, latency, power",
-    )
+    _add_data(parser.add_argument_group("data"))
     parser.add_argument(
         "--policy",
         nargs="+",
@@ -47,40 +41,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="deadlines, ms or with a unit; default: spread over the grid",
     )
-    parser.add_argument(
-        "--by",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="COL=VALUE",
-        help="read only the rows with this value",
+    parser.add_argument("--jobs", type=int, default=1000, help="jobs per deadline (default: 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def _add_data(group: "argparse._ArgumentGroup") -> None:
+    pairs: dict[str, Any] = {
+        "nargs": "+",
+        "action": "extend",
+        "default": [],
+        "metavar": "COL=VALUE",
+    }
+    group.add_argument(
+        "--grid",
+        required=True,
+        type=Path,
+        metavar="FILE.csv",
+        help="one row per operating point: cpu_*, gpu_*, latency, power",
     )
-    parser.add_argument(
-        "--jobs-by",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="COL=VALUE",
-        help="draw the jobs from these rows instead",
-    )
-    parser.add_argument(
+    group.add_argument("--by", help="read only the rows with this value", **pairs)
+    group.add_argument("--jobs-by", help="draw the jobs from these rows instead", **pairs)
+    group.add_argument(
         "--points",
         metavar="CxG|all",
         help="CPU x GPU levels that the table is made of (both ends, geometric); "
         "default: 6x4, at most half of an axis and one",
     )
-    parser.add_argument(
+    group.add_argument(
         "--column", default="", metavar="NAME", help="latency column, or family of quantile columns"
     )
-    parser.add_argument(
+    group.add_argument(
         "--traces",
         default="auto",
         metavar="FILE.npz|auto|none",
         help="recorded cycles; auto: cells_*.npz in traces/ beside the grid",
     )
-    parser.add_argument("--jobs", type=int, default=1000, help="jobs per deadline (default: 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
