@@ -1,6 +1,6 @@
 """Runs workloads on a simulated board and tells how long they take and what they touch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -214,9 +214,9 @@ class Engine:
         sync = self.chip.sync_us(cpu)
         drain = self._drain(host)
         result = np.empty((len(context), len(cpu), len(gpu)))
-        for x, tokens in enumerate(context):
-            durations = self._kernels(gpu, emc_hz, tokens).total_us
-            for g, slowdown in enumerate(self._fluid_background(gpu)):
+        slowdowns = self._fluid_background(gpu)
+        for x, durations in enumerate(self._durations(gpu, emc_hz, context)):
+            for g, slowdown in enumerate(slowdowns):
                 gpu_end, host_end = drain(durations[g] * slowdown)
                 result[x, :, g] = np.maximum(gpu_end, host_end + tail) + sync
         return result
@@ -242,6 +242,20 @@ class Engine:
             return full.end.max(axis=1), full.launch[:, -1]
 
         return replay
+
+    def _durations(self, gpu_hz: Array, emc_hz: int, context: Sequence[int]) -> Iterator[Array]:
+        """Give the durations of all kernels at each context, ``[G, K]``; one array for all."""
+        durations = np.empty((len(gpu_hz), self.program.kernels))
+        grows = self.program.follows_context
+        part = self.program.only(grows)
+        for index, tokens in enumerate(context):
+            if index == 0 or self.world.emc_governed:
+                durations[:] = self._kernels(gpu_hz, emc_hz, tokens).total_us
+            elif part.kernels:
+                point = np.array([float(tokens)])
+                times = self.chip.kernels(self.workload, part, gpu_hz, emc_hz, point)
+                durations[:, grows] = times.total_us[0]
+            yield durations
 
     def _kernels(self, gpu_hz: Array, emc_hz: int, context: int) -> KernelTimes:
         """Time the kernels at ``[G]`` clocks and one context, ``[G, K]``."""

@@ -4,8 +4,9 @@ An engine says what a launch costs the host and which ops become kernels of thei
 says how many bytes a number has and which arithmetic units it uses. No clock appears here.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,6 +217,22 @@ class Program:
     def kernels(self) -> int:
         """Number of kernels, K."""
         return len(self.layer)
+
+    @cached_property
+    def follows_context(self) -> NDArray[np.bool_]:
+        """Whether a kernel does more with a longer context, ``[K]``."""
+        parts = (self.flops[1:], self.act_bytes[1:], self.out[1:])
+        grows: NDArray[np.bool_] = np.any(np.concatenate(parts) != 0, axis=0)
+        return grows
+
+    def only(self, chosen: NDArray[np.bool_]) -> "Program":
+        """Keep some of the kernels, ``[K]``; what the host does is not moved to others."""
+        arrays: dict[str, Any] = {
+            field.name: value[..., chosen]
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), np.ndarray)
+        }
+        return replace(self, **arrays)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,15 @@ def test_no_clock_of_the_plain_board_makes_it_slower(name):
     assert (slower >= grid).all()
 
 
+@pytest.mark.parametrize("world", ["plain", "governed-emc"])
+def test_contexts_asked_for_together_or_apart_give_the_same(world):
+    made = engine("gpt2-large", world=world)
+    together = made.truth_us(AGX.cpu_hz[::9], AGX.gpu_hz[::4], AGX.emc_hz[-1], (5, 1000, 200))
+    for x, tokens in enumerate((5, 1000, 200)):
+        apart = made.truth_us(AGX.cpu_hz[::9], AGX.gpu_hz[::4], AGX.emc_hz[-1], (tokens,))
+        assert (together[x] == apart[0]).all()
+
+
 def test_one_engine_cannot_have_both_published_resnet50_figures():
     """A mean of 20.2 ms over the grid and 15.4 ms at the top: no engine's clocks span so little."""
     for name, mean_ms, top_ms in (("flame-eager", 20.2, None), ("eager-loop", None, 15.4)):
