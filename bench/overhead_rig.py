@@ -21,11 +21,24 @@ from bench.plant.board import load_board
 from bench.plant.tree import build_tree
 from estimators.table import LatencyTable, TableHeader
 from governor.client import connect
-from governor.messages import Begin, Close, End, Open, Ping, Status, Trace, decode_answer, encode
+from governor.messages import (
+    Begin,
+    Close,
+    End,
+    Error,
+    Open,
+    Ping,
+    Status,
+    Trace,
+    decode_answer,
+    encode,
+)
 
 MODEL = "probe"
 QUIET = b"-"
 """First byte of what an echo server takes without answering."""
+
+PAGE = 4096
 
 DEADLINES_NS = (14_000_000, 40_000_000)
 """Two deadlines that ask for different CPU and GPU clocks."""
@@ -120,8 +133,7 @@ lower_min = true
             socket.send(encode(message))
             if not socket.poll(5000):
                 raise RuntimeError("the daemon does not answer")
-            answer = decode_answer(socket.recv())
-        return dict(getattr(answer, "body"))  # noqa: B009 - an error answer has none and must raise
+            return _body(socket.recv())
 
 
 @contextlib.contextmanager
@@ -136,6 +148,13 @@ def dealer(address: str) -> "Iterator[zmq.Socket[bytes]]":
         socket.close()
 
 
+def _body(raw: bytes) -> dict[str, Any]:
+    answer = decode_answer(raw)
+    if isinstance(answer, Error):
+        raise RuntimeError(f"the daemon refused: {answer.code}: {answer.reason}")
+    return answer.body
+
+
 class RawSession:
     """A session spoken by hand, so that only the daemon's side is measured."""
 
@@ -143,22 +162,28 @@ class RawSession:
         self.socket = socket
         self._jobs = itertools.count()
         self._deadlines = itertools.cycle(DEADLINES_NS)
+        self.expected_ns = dict.fromkeys(DEADLINES_NS, 10_000_000)
+        """What jobs are said to take: as predicted, so that there is nothing to correct."""
 
     def open(self) -> None:
         """Open it and wait for the answer."""
         self.socket.send(encode(Open(v=1, id=1, session=1, model=MODEL, name="bench")))
-        answer = decode_answer(self.socket.recv())
-        if not hasattr(answer, "body"):
-            raise RuntimeError(f"the daemon refused the session: {answer}")
+        _body(self.socket.recv())
+        for deadline_ns in DEADLINES_NS * 2:
+            begin, end = self.begin_end()
+            self.socket.send(begin)
+            predicted_us = _body(self.socket.recv())["predicted_us"]
+            self.expected_ns[deadline_ns] = int(predicted_us * 1000)
+            self.socket.send(end)
 
     def begin_end(self) -> tuple[bytes, bytes]:
         """Encode the two messages of a job, before any clock runs."""
-        job, now = next(self._jobs), time.monotonic_ns()
+        job, now, deadline_ns = next(self._jobs), time.monotonic_ns(), next(self._deadlines)
         begin = Begin(
-            v=1, id=2, session=1, job=job, start_ns=now,
-            deadline_ns=next(self._deadlines), ack=True,
-        )  # fmt: skip
-        return encode(begin), encode(End(v=1, session=1, job=job, start_ns=now, end_ns=now + 10**6))
+            v=1, id=2, session=1, job=job, start_ns=now, deadline_ns=deadline_ns, ack=True
+        )
+        end = End(v=1, session=1, job=job, start_ns=now, end_ns=now + self.expected_ns[deadline_ns])
+        return encode(begin), encode(end)
 
 
 class Rig:
@@ -228,7 +253,7 @@ class Rig:
                 start = time.perf_counter_ns()
                 self._jobs.begin(deadline=deadline_ns)
                 times.append((time.perf_counter_ns() - start) / 1e3)
-                self._jobs.end()
+                self._end(deadline_ns)
             else:
                 raw = QUIET + encode(
                     Begin(v=1, session=1, job=job, start_ns=time.monotonic_ns(),
@@ -244,8 +269,13 @@ class Rig:
         """Do paced jobs through the client, two one-way messages each."""
         deadlines = itertools.cycle(DEADLINES_NS)
         for _ in _paced(count, period_s):
-            with self._jobs.job(deadline=next(deadlines)):
-                pass
+            deadline_ns = next(deadlines)
+            self._jobs.begin(deadline=deadline_ns)
+            self._end(deadline_ns)
+
+    def _end(self, deadline_ns: int) -> None:
+        now = time.monotonic_ns()
+        self._jobs.end(start_ns=now - self.session.expected_ns[deadline_ns], end_ns=now)
 
     def hint_to_write_us(self, sent_ns: list[int]) -> tuple[int, dict[str, Any]]:
         """Match sends with the entry of the first write after them, per domain.
@@ -291,18 +321,26 @@ def _levels(values: list[int]) -> dict[str, float]:
 def prepare(folder: Path) -> None:
     """Lay out a tree without a process behind it, and a table.
 
-    The files that show a clock are links to those that set it: they answer as a kernel without
-    switching delays would, and nothing else runs on the two cores that are being measured.
+    The files that set a clock are one page long, as sysfs attributes are, and those that show it
+    are links to them: they answer as a kernel without switching delays would, and nothing else
+    runs on the two cores that are being measured.
     """
     root = folder / "board"
     build_tree(root, load_board("agx-orin"))
     for policy in root.glob("sys/devices/system/cpu/cpufreq/policy*"):
+        _pad(policy / "scaling_setspeed")
         _link(policy, "scaling_cur_freq", "scaling_setspeed")
     gpu = next(root.glob("sys/class/devfreq/*.gpu"))
+    for name in ("min_freq", "max_freq"):
+        _pad(gpu / name)
     for name in ("cur_freq", "target_freq"):
         _link(gpu, name, "min_freq")
     (folder / "tables").mkdir()
     probe_table().save(folder / "tables" / "probe.npz")
+
+
+def _pad(file: Path) -> None:
+    file.write_bytes(file.read_bytes().ljust(PAGE, b"\n"))
 
 
 def _link(folder: Path, name: str, target: str) -> None:
