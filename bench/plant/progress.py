@@ -103,4 +103,5 @@ class Progress:
             gpu_busy_us=usual.gpu_busy_us * self._luck,
             gpu_compute_us=usual.gpu_compute_us * self._luck,
             dram_bytes=usual.dram_bytes,
+            helper_us=usual.helper_us * self._luck,
         )
