@@ -6,6 +6,7 @@ read what it saved, and what it cost in late jobs, beside full speed and beside 
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import msgspec
 
@@ -88,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     check_place(args.report)
     check_matplotlib()
     steps = paper_steps()
-    with tempfile.TemporaryDirectory(prefix="flamegov-") as folder:
+    with _sigterm_unwinds(), tempfile.TemporaryDirectory(prefix="flamegov-") as folder:
         runs, state = play(Path(folder), policies, steps, args.seed)
     bars = oracle_bars(steps, runs, state, args.seed)
     results = {run.policy: figures(run, steps, b) for run, b in zip(runs, bars, strict=True)}
@@ -107,6 +110,20 @@ def run(args: argparse.Namespace) -> int:
         print(table_text(HEADINGS, summary_rows(results), digits=3))
         print(f"\n{_LEGEND}\nOracle: {DEFINITION}.\nReport: {args.report}")
     return 0
+
+
+@contextmanager
+def _sigterm_unwinds() -> Iterator[None]:
+    """Turn SIGTERM into an exit that ends the demo's other processes on the way."""
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def play(

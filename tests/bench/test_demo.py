@@ -2,6 +2,9 @@
 
 import argparse
 import json
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -294,6 +297,24 @@ def test_demo_for_real_in_three_processes(
     # Nobody who keeps the deadlines draws less than the oracle, but for noise and a late job.
     assert 0.95 < flame["power_vs_oracle"] < top["power_vs_oracle"]
     assert "resnet50" in report.read_text() and got["report"] == str(report)
+
+
+def test_demo_that_is_terminated_leaves_no_process_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-m", "governor.cli", "demo"]
+    command += ["--report", str(tmp_path / "report.html")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"TMPDIR": str(tmp_path)}
+    ) as process:
+        assert process.stderr is not None
+        assert b"resnet50" in process.stderr.readline()  # board, daemon and application run
+        listing = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        children = listing.read_text().split()
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert len(children) == 3
+    assert not any(Path("/proc", child).exists() for child in children)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_daemon_that_cannot_start_is_told_in_one_line(tmp_path: Path) -> None:
