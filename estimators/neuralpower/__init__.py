@@ -1,0 +1,1 @@
+"""NeuralPower: runtime, power and energy per layer, and power tables for the governor."""
