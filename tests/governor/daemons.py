@@ -87,6 +87,11 @@ class Wire:
         return self.ask(Open(v=1, id=1, session=session, model=model, **more))
 
 
+def first_line(path: Path) -> str:
+    """What a reader of a sysfs attribute takes: a file one page long keeps an older tail."""
+    return path.read_text().partition("\n")[0]
+
+
 def wait_for(condition, timeout_s: float = 5.0, what: str = "condition"):
     limit = time.monotonic() + timeout_s
     while not (value := condition()):

@@ -28,7 +28,7 @@ from governor.messages import (
     Update,
 )
 
-from .daemons import CLI, Running, Wire, wait_for
+from .daemons import CLI, Running, Wire, first_line, wait_for
 
 NOW = time.monotonic_ns
 QUIET = {"stderr": subprocess.DEVNULL}
@@ -85,9 +85,9 @@ def test_a_job_sets_the_clocks_of_the_board(running, wire):
     for cluster in ("policy0", "policy4", "policy8"):
         path = policy / cluster / "scaling_setspeed"
         khz = str(high["cpu_hz"] // 1000)
-        wait_for(lambda p=path, khz=khz: p.read_text().strip() == khz, what="CPU clock")
+        wait_for(lambda p=path, khz=khz: first_line(p) == khz, what="CPU clock")
     gpu = running.board / "sys/class/devfreq/17000000.gpu/min_freq"
-    wait_for(lambda: int(gpu.read_text()) == high["gpu_hz"], what="GPU clock")
+    wait_for(lambda: int(first_line(gpu)) == high["gpu_hz"], what="GPU clock")
 
 
 def test_status_tells_what_is_wanted_and_in_force(running, wire):
