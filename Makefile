@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint format bench clean
+.PHONY: setup demo test kernel-test lint format bench clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,9 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
+kernel-test: setup
+	$(BIN)/python -m tests.kernel
+
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -37,5 +40,5 @@ bench: setup
 	$(BIN)/flamegov bench overhead
 
 clean:
-	rm -rf $(VENV) build dist results .mypy_cache .ruff_cache
+	rm -rf $(VENV) .cache build dist results .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -79,8 +79,11 @@ class Files:
             node.close()
 
     def exists(self, path: str) -> bool:
-        """Tell whether a path below the root exists."""
-        return (self.root / path).exists()
+        """Tell whether a path below the root exists and can be reached (debugfs: by root alone)."""
+        try:
+            return (self.root / path).exists()
+        except PermissionError:
+            return False
 
     def glob(self, pattern: str) -> list[str]:
         """List paths below the root that match, in natural order (hwmon2 before hwmon10)."""
@@ -246,9 +249,20 @@ class Node:
         try:
             return os.pread(self._fd, _PAGE, 0)
         except OSError as exc:
-            self._reopen("read", exc)
+            if exc.errno != errno.ESPIPE:
+                self._reopen("read", exc)
         try:
             return os.pread(self._fd, _PAGE, 0)
+        except OSError as exc:
+            if exc.errno != errno.ESPIPE:
+                raise self.error("read", exc) from exc
+        return self._read_fresh()
+
+    def _read_fresh(self) -> bytes:
+        """Read a simple attribute of debugfs: from its start alone, and once per open."""
+        self._open("read")
+        try:
+            return os.read(self._fd, _PAGE)
         except OSError as exc:
             raise self.error("read", exc) from exc
 

@@ -1,5 +1,7 @@
 """What is found on which tree, and what is said when something is missing."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -169,3 +171,35 @@ def test_a_gpu_without_cur_freq_is_driven_all_the_same(tmp_path: Path) -> None:
     assert board.gpu is not None
     assert board.gpu.set_hz(612_000_000) == 612_000_000
     assert board.poll().point is None
+
+
+def test_the_memory_clock_is_read_where_debugfs_has_no_positions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = plain.orin(tmp_path)
+    plain.put(root, "sys/kernel/debug/clk/emc/clk_rate", 1_600_000_000)
+    real = os.pread
+
+    def no_positions(fd: int, size: int, at: int) -> bytes:
+        if "debug" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(errno.ESPIPE, "Illegal seek")
+        return real(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", no_positions)
+    board = discover(root)
+    assert [board.poll().emc_hz for _ in range(2)] == [1_600_000_000] * 2
+
+
+def test_a_debugfs_closed_to_us_is_a_missing_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = plain.orin(tmp_path)
+    real = Path.exists
+
+    def closed(path: Path) -> bool:
+        if "debug" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "exists", closed)
+    assert "root" in discover(root).poll().missing["emc"]

@@ -1,0 +1,1 @@
+"""The board code against a real kernel: ``make kernel-test``."""

@@ -1,0 +1,16 @@
+"""Tests of this folder run inside the guest; outside, those marked ``kernel`` are left out."""
+
+import os
+
+import pytest
+
+IN_GUEST = "FLAMEGOV_GUEST" in os.environ
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if IN_GUEST:
+        return
+    skip = pytest.mark.skip(reason="needs the guest: make kernel-test")
+    for item in items:
+        if item.get_closest_marker("kernel"):
+            item.add_marker(skip)
