@@ -21,7 +21,7 @@ from estimators.profiles import LayerRecord, NetworkRecord, Profile, Samples, la
 Array = NDArray[np.float64]
 
 INTERVALS = 4
-"""Sensor readings averaged per point."""
+"""Sensor readings averaged per point of a power table; layers at fixed clocks get one."""
 _JOBS = 6  # jobs drawn per reading: they stand for all of an interval
 TEMP_C = 45.0
 """The chip is kept warm and constant while profiling."""
@@ -32,12 +32,14 @@ class PowerMeter:
 
     Args:
         board: The board.
+        intervals: Readings averaged; one more is waited for first, as it began with other work.
 
     Attributes:
         busy_s: Simulated time spent measuring so far, s.
     """
 
-    def __init__(self, board: BoardSpec) -> None:
+    def __init__(self, board: BoardSpec, *, intervals: int = INTERVALS) -> None:
+        self.intervals = intervals
         self.model = PowerModel(board)
         self.busy_s = 0.0
         self._monitors = power_monitors(board)
@@ -46,19 +48,23 @@ class PowerMeter:
     def load(self, engine: Engine, clocks: Clocks) -> tuple[Activity, float]:
         """Loop a workload; tells the mean job and the power shown, mW."""
         shown, jobs = [], []
-        for _ in range(INTERVALS):
+        for _ in range(self.intervals):
             sample = [engine.job(clocks) for _ in range(_JOBS)]
             mean = Activity(*(float(np.mean(column)) for column in zip(*sample, strict=True)))
             shown.append(self._show(self.model.rails(clocks, mean, temp_c=TEMP_C)))
             jobs.append(mean)
-        self.busy_s += max(INTERVALS * self._interval_us, jobs[0].latency_us * _JOBS) / 1e6
+        self._wait(jobs[0].latency_us)
         mean = Activity(*(float(np.mean(column)) for column in zip(*jobs, strict=True)))
         return mean, float(np.mean(shown))
 
     def idle(self, clocks: Clocks) -> float:
         """Power shown by the idle board, mW."""
-        self.busy_s += INTERVALS * self._interval_us / 1e6
+        self._wait(0.0)
         return self._show(self.model.rails(clocks, temp_c=TEMP_C))
+
+    def _wait(self, job_us: float) -> None:
+        readings_us = (self.intervals + 1) * self._interval_us
+        self.busy_s += max(readings_us, job_us * _JOBS) / 1e6
 
     def _show(self, rails: Rails) -> float:
         labels = rails.disjoint or tuple(rails.power_mw)

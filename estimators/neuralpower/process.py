@@ -14,14 +14,14 @@ import numpy as np
 from estimators.neuralpower.features import log_features, roofline_terms
 from estimators.neuralpower.score import check_targets
 from estimators.neuralpower.shapes import Columns
-from estimators.residual import Array, distances2
+from estimators.residual import Array
 
 # Natural logs of the hyper-parameters, (mean, spread) of their priors: length scales in standard
 # deviations of the features, size of the smooth part, noise, slope of the linear part.
 _LENGTH, _SIZE, _NOISE, _SLOPE = (1.2, 1.0), (-0.9, 1.0), (-2.5, 0.7), (-0.35, 1.0)
 _WIDEST = 4.0  # prior spreads that the search may go
 _STEPS = 60
-_SEARCH_ROWS = 400  # rows that set the hyper-parameters; all rows then carry the estimate
+_SEARCH_ROWS = 300  # rows that set the hyper-parameters; all rows then carry the estimate
 _JITTER = 1e-7
 
 
@@ -40,9 +40,10 @@ class _Theta:
         return cls(np.exp(logs[:-3]), float(size), float(noise), float(slope))
 
     def smooth(self, a: Array, b: Array) -> Array:
-        covariance: Array = self.size**2 * np.exp(
-            -0.5 * distances2(a / self.lengths, b / self.lengths)
-        )
+        left, right = a / self.lengths, b / self.lengths
+        # The matrix product is ten times faster than differences, and exact enough for a kernel.
+        square = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2.0 * left @ right.T
+        covariance: Array = self.size**2 * np.exp(-0.5 * np.maximum(square, 0.0))
         return covariance
 
     def cross(self, a: Array, b: Array) -> Array:
@@ -59,7 +60,7 @@ class GaussianProcess:
 
     def fit(self, x: Array, y: Array) -> "GaussianProcess":
         """Set hyper-parameters and condition on the rows."""
-        from scipy.linalg import cho_factor
+        from scipy.linalg import cho_factor, cho_solve
         from scipy.optimize import minimize
 
         self._mean, spread = x.mean(0), x.std(0)
@@ -81,23 +82,18 @@ class GaussianProcess:
         )
         self._theta, self._z = _Theta.of(found.x), z
         covariance = self._theta.cross(z, z) + (self._theta.noise**2 + _JITTER) * np.eye(len(z))
-        self._factor = cho_factor(covariance, lower=True)
-        self._solved = self._solve(target)
+        factor = cho_factor(covariance, lower=True)
+        self._inverse: Array = cho_solve(factor, np.eye(len(z)))  # many predictions, one fit
+        self._solved: Array = cho_solve(factor, target)
         return self
 
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Mean and variance of a new measurement, ``[m]`` each."""
         z = (x - self._mean) / self._spread
         cross = self._theta.cross(z, self._z)
-        known = np.einsum("ij,ji->i", cross, self._solve(cross.T))
+        known = ((cross @ self._inverse) * cross).sum(1)
         variance: Array = self._theta.own(z) + self._theta.noise**2 - known
         return self._y_mean + cross @ self._solved, variance
-
-    def _solve(self, right: Array) -> Array:
-        from scipy.linalg import cho_solve
-
-        result: Array = cho_solve(self._factor, right)
-        return result
 
     def _cost(self, logs: Array, z: Array, target: Array) -> tuple[float, Array]:
         """Negative log of marginal likelihood times prior, and its gradient."""
@@ -178,9 +174,12 @@ class DefaultModel:
         Raises:
             ProfileError: Too few rows, or a value is not positive and finite.
         """
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # no stubs
+
         values = check_targets(layers, y)
         trends = (True, False) if self.roofline else (False,)
-        self._members = [_Member.fit(layers, values, roofline=trend) for trend in trends]
+        with threadpool_limits(1):  # matrices are too small to share; threads would only wait
+            self._members = [_Member.fit(layers, values, roofline=trend) for trend in trends]
         return self
 
     def predict(self, layers: Columns) -> Array:
