@@ -37,6 +37,12 @@ _BUILT_IN = {
     )
 }
 
+_NESTED = {
+    ("estimate", "power"): "estimators.neuralpower.powerverb",
+    ("estimate", "epr"): "estimators.neuralpower.eprverb",
+}
+"""Verbs of two words."""
+
 
 class Verb(Protocol):
     """A verb of the command line."""
@@ -116,11 +122,14 @@ def _dispatch(args: list[str]) -> int:
     if args[0] == "--version":
         print(f"flamegov {importlib.metadata.version('flamegov')}")
         return 0
-    verb = load_verb(args[0])
-    parser = argparse.ArgumentParser(prog=f"flamegov {args[0]}", description=verb.HELP)
+    nested = _NESTED.get((args[0], args[1] if len(args) > 1 else ""))
+    verb: Verb = importlib.import_module(nested) if nested else load_verb(args[0])
+    words = 2 if nested else 1
+    prog = " ".join(["flamegov", *args[:words]])
+    parser = argparse.ArgumentParser(prog=prog, description=verb.HELP)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     verb.add_arguments(parser)
-    return verb.run(parser.parse_args(args[1:]))
+    return verb.run(parser.parse_args(args[words:]))
 
 
 def _help() -> int:
