@@ -28,6 +28,22 @@ COLOURS = {
 SERIES_COUNT = len(_SERIES)
 
 
+class Palette(NamedTuple):
+    """Colours of a chart: text, grid, and the series in turn."""
+
+    ink: str
+    grid: str
+    series: tuple[str, ...]
+
+
+_SENTINELS = Palette(_INK, _GRID, _SERIES)
+_LIGHT = Palette(
+    "#1c2126",
+    "#d5d9dd",
+    ("#0b63a5", "#c2540a", "#17806a", "#9a3f86", "#8a6d00", "#4a5568"),
+)
+
+
 class Series(NamedTuple):
     """One line of a chart.
 
@@ -71,35 +87,52 @@ def stack(panels: Sequence[Panel], x_label: str) -> str:
     Raises:
         FlamegovError: matplotlib is not installed.
     """
+    return _inline(_save(panels, x_label, _SENTINELS, "svg").decode())
+
+
+def stack_png(panels: Sequence[Panel], x_label: str) -> bytes:
+    """Draw the same on white, as a PNG file.
+
+    Raises:
+        FlamegovError: matplotlib is not installed.
+    """
+    return _save(panels, x_label, _LIGHT, "png")
+
+
+def _save(panels: Sequence[Panel], x_label: str, palette: Palette, kind: str) -> bytes:
     check_matplotlib()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     style: dict[Any, Any] = {
         "svg.fonttype": "none", "svg.hashsalt": "flamegov", "font.size": 9,
-        "text.color": _INK, "axes.edgecolor": _GRID, "axes.labelcolor": _INK,
-        "xtick.color": _INK, "ytick.color": _INK, "grid.color": _GRID,
+        "text.color": palette.ink, "axes.edgecolor": palette.grid,
+        "axes.labelcolor": palette.ink, "xtick.color": palette.ink,
+        "ytick.color": palette.ink, "grid.color": palette.grid,
         "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
     }  # fmt: skip
+    svg = kind == "svg"
     with rc_context(style):
         figure = Figure(figsize=(6.4, 0.6 + 1.7 * len(panels)), layout="constrained")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axis, panel in zip(axes, panels, strict=True):
-            _draw(axis, panel)
+            _draw(axis, panel, palette)
         axes[-1].set_xlabel(x_label)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _inline(buffer.getvalue())
+        buffer = io.BytesIO()
+        figure.savefig(
+            buffer, format=kind, transparent=svg, metadata={"Date": None} if svg else None, dpi=150
+        )
+    return buffer.getvalue()
 
 
-def _draw(axis: "Axes", panel: Panel) -> None:
+def _draw(axis: "Axes", panel: Panel, palette: Palette) -> None:
     for position, series in enumerate(panel.series):
         colour = position if series.colour is None else series.colour
         axis.plot(
             series.x,
             series.y,
             label=series.label,
-            color=_SERIES[colour % len(_SERIES)],
+            color=palette.series[colour % len(palette.series)],
             linestyle="--" if series.dashed else "-",
             linewidth=1.2,
             drawstyle="steps-post" if series.step else "default",

@@ -94,7 +94,7 @@ def _on_cluster(units: Sequence[Unit], address: str) -> Iterator[tuple[Unit, dic
             "a scheduler needs Dask", hint="pip install 'flamegov[bench]'"
         ) from error
     try:
-        client = dask.Client(address, timeout=CONNECT_S, set_as_default=False)
+        client = dask.Client(address, timeout=CONNECT_S)
     except (OSError, ValueError) as error:
         raise FlamegovError(
             "cannot reach the Dask scheduler", where=address, why=str(error) or "no answer",

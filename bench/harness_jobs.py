@@ -4,8 +4,9 @@ A run of the event model gives the *luck* of a job: its latency over the latency
 j of seed s has the same random numbers under all policies, so that policies are compared on the
 same jobs. Luck is drawn at the nearest of 3 x 3 clocks, because it follows from the balance of CPU
 and GPU and changes little in between; the latency without noise is that of the very clocks. A seed
-has a pool of jobs that long runs go through again and again. Power follows from the plant's power model, which is linear in how long a job is
-busy.
+has a pool of jobs that long runs go through again and again.
+
+Power follows from the plant's power model, which is linear in how long a job is busy.
 """
 
 import math

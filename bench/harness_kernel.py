@@ -10,7 +10,7 @@ from typing import Literal
 from bench.harness_jobs import Subject
 from bench.harness_sim import CPU_DELAY_US, GPU_DELAY_US, VirtualBoard
 from bench.plant.kgov import POLL_US, RAILGATE_US, GpuGovernor, Schedutil, SimpleOndemand, podgov
-from bench.plant.pelt import CpuUtil
+from bench.plant.pelt import CpuUtil, UtilEst
 from policies.base import Attainable
 
 GpuKind = Literal["nvhost_podgov", "simple_ondemand"]
@@ -43,7 +43,7 @@ class KernelBoard(VirtualBoard):
     ) -> None:
         super().__init__(subject, attainable, seed)
         board = subject.board
-        self._util = CpuUtil()
+        self._util, self._task = CpuUtil(), UtilEst()
         self._top_khz = board.cpu_hz[-1] // _KHZ
         rate_limit_us = board.layout(jetpack).schedutil_rate_limit_us
         self._cpu = Schedutil([hz // _KHZ for hz in board.cpu_hz], rate_limit_us)
@@ -70,6 +70,8 @@ class KernelBoard(VirtualBoard):
         self._cpu.cur_khz = attainable.cpu_hz[0] // _KHZ
 
     def _kick(self, *, working: bool) -> None:
+        if self._working and not working:
+            self._task.sleep(self._util.util)
         self._working = working
         self._tick_us = self.now_us + TICK_US if working else math.inf
         self._ask_cpu()
@@ -99,7 +101,8 @@ class KernelBoard(VirtualBoard):
         super()._pass(span_us, context)
 
     def _ask_cpu(self) -> None:
-        khz = self._cpu.update(round(self.now_us * 1e3), [self._util.util])
+        util = max(self._util.util, self._task.enqueued if self._working else 0)
+        khz = self._cpu.update(round(self.now_us * 1e3), [util])
         if khz * _KHZ != self._wanted.cpu_hz:
             self._move("cpu_hz", khz * _KHZ, CPU_DELAY_US)
 

@@ -1,6 +1,7 @@
 """Computes one unit of an experiment: one policy in one cell under all its seeds."""
 
 import dataclasses
+import math
 import traceback
 from collections.abc import Mapping
 from functools import lru_cache
@@ -68,7 +69,7 @@ def run_seed(cell: Cell, entry: PolicyEntry, seed: int) -> Records:
 
     def make(segment: Segment) -> Policy:
         if entry.name in ORACLES:
-            return held_by_oracle(cell, segment.deadline_ms, ORACLES[entry.name])
+            return held_by_oracle(cell, ORACLES[entry.name])
         return _make(entry.name, {**entry.options, **segment.options}, seed)
 
     return run_policy(board, make, stretches, cell, table)
@@ -88,31 +89,33 @@ def learned_table(board: str, model: str, prompt: int, answer: int) -> LatencyTa
 
 @dataclasses.dataclass(slots=True)
 class HeldPolicy(BasePolicy):
-    """Holds points that somebody else chose, one for each range of contexts."""
+    """Holds points that somebody else chose, by deadline and range of contexts."""
 
     name: ClassVar[str] = "held"
 
-    points: Mapping[int, OperatingPoint] = dataclasses.field(default_factory=dict)
-    feasible: bool = True
+    points: Mapping[tuple[float, int], OperatingPoint] = dataclasses.field(default_factory=dict)
 
     def decide(self, job: Job, view: BoardView) -> Decision:
         """Look the point up."""
-        point = self.points[job.context // KNOT]
-        return Decision(point, float("nan"), self.feasible, "chosen with hindsight")
+        point = self.points[job.deadline_us, job.context // KNOT]
+        return Decision(point, math.nan, True, "chosen with hindsight")
 
 
-def held_by_oracle(cell: Cell, deadline_ms: float, basis: Basis) -> HeldPolicy:
+def held_by_oracle(cell: Cell, basis: Basis) -> HeldPolicy:
     """Make the policy that holds what the oracle chose."""
-    points = _oracle_points(
-        cell.board,
-        cell.model,
-        mode=cell.mode,
-        deadline_ms=deadline_ms,
-        prompt=cell.prompt,
-        answer=cell.answer,
-        basis=basis,
-    )
-    return HeldPolicy(points=dict(points))
+    points: dict[tuple[float, int], OperatingPoint] = {}
+    for deadline_ms in {segment.deadline_ms for segment in cell.segments}:
+        found = _oracle_points(
+            cell.board,
+            cell.model,
+            mode=cell.mode,
+            deadline_ms=deadline_ms,
+            prompt=cell.prompt,
+            answer=cell.answer,
+            basis=basis,
+        )
+        points |= {(deadline_ms * 1e3, knot): point for knot, point in found}
+    return HeldPolicy(points=points)
 
 
 @lru_cache(maxsize=512)
@@ -165,7 +168,7 @@ def _figures(unit: Unit, records: Records) -> dict[str, Any]:
     whole = measure(scored)
     result: dict[str, Any] = {"scored": whole}
     result["all"] = measure(records) if unit.policy.learn_s else whole
-    result["segments"] = _by_segment(records) if len(unit.cell.segments) > 1 else []
+    result["segments"] = _by_segment(records) if unit.cell.segments[0].jobs else []
     return result
 
 

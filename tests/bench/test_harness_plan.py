@@ -1,0 +1,96 @@
+"""Experiments as data files: what is read, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.harness_plan import experiment_names, load_experiment, units
+from governor.errors import UsageError
+
+GOOD = """
+title = "t"
+board = "agx-orin"
+seconds = 2
+seeds = 2
+models = { vgg16 = [20, 40] }
+[[policies]]
+name = "max"
+[[policies]]
+name = "ztt"
+seeds = 1
+learn_s = 3
+mode = "30W"
+models = ["vgg16"]
+[quick]
+seeds = 1
+"""
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_reads_cells_and_units(tmp_path):
+    experiment = load_experiment(write(tmp_path, GOOD))
+    found = list(units("mine", experiment))
+    assert [(u.cell.rate_hz, u.policy.name, u.seeds, u.cell.mode) for u in found] == [
+        (20.0, "max", 2, ""),
+        (20.0, "ztt", 1, "30W"),
+        (40.0, "max", 2, ""),
+        (40.0, "ztt", 1, "30W"),
+    ]
+    assert load_experiment(write(tmp_path, GOOD), quick=True).seeds == 1
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_all_that_come_with_the_package_are_good(quick):
+    names = experiment_names()
+    assert {"dnn", "slm", "closed", "nx", "deadlines", "concurrent", "strategies"} <= set(names)
+    for name in names:
+        assert list(units(name, load_experiment(name, quick=quick)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ('title = "t"', 'title = "t"\nsedes = 3', "sedes"),
+        ('name = "max"', 'name = "max"\noption = {}', "option"),
+        ('"agx-orin"', '"agx-apple"', "agx-apple"),
+        ("vgg16 =", "vgg61 =", "vgg61"),
+        ("[20, 40]", "[]", "rates must be"),
+        ("[20, 40]", "[20, -1]", "rates must be"),
+        ("[20, 40]", "[20, nan]", "rates must be"),
+        ("seeds = 2", "seeds = 0", "seeds and seconds"),
+        ("seconds = 2", "seconds = inf", "seeds and seconds"),
+        ("models = { vgg16 = [20, 40] }", "", "neither models nor schedule"),
+        (
+            "models = { vgg16 = [20, 40] }",
+            "schedule = { vgg16 = [{ deadline_ms = 0, jobs = 3 }] }",
+            "deadline_ms above 0",
+        ),
+        (
+            "models = { vgg16 = [20, 40] }",
+            "schedule = { vgg16 = [{ deadline_ms = 9 }] }",
+            "number of jobs",
+        ),
+        (
+            "models = { vgg16 = [20, 40] }",
+            'schedule = { vgg16 = [{ deadline_ms = 9, jobs = 1, world = "mars" }] }',
+            "mars",
+        ),
+        ('name = "ztt"', 'name = "max"', "stands there twice"),
+        ("[quick]", "[quick]\nsedes = 4", "sedes"),
+        ("title", "title title", "cannot read"),
+    ],
+)
+def test_refuses(tmp_path, old, new, word):
+    assert old in GOOD
+    with pytest.raises(UsageError, match=word):
+        load_experiment(write(tmp_path, GOOD.replace(old, new)))
+
+
+def test_unknown_name_suggests_a_known_one():
+    with pytest.raises(UsageError, match=r"unknown experiment 'dnm'.*dnn"):
+        load_experiment("dnm")
