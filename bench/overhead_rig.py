@@ -199,25 +199,30 @@ class Rig:
 
     def __enter__(self) -> "Rig":
         """Start the servers and connect."""
+        with contextlib.ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def _start(self, stack: contextlib.ExitStack) -> None:
         self.daemon.start()
-        self._stack.callback(self.daemon.stop)
+        stack.callback(self.daemon.stop)
         addresses = {"daemon": self.hints}
         for kind in ("echo", "control"):
             addresses[kind] = f"ipc://{self.folder}/{kind}.sock"
             child = subprocess.Popen(
                 [sys.executable, "-I", "-m", "bench.overhead_rig", "echo", addresses[kind]]
             )
-            self._stack.callback(_end, child)
+            stack.callback(_end, child)
         self.sockets = {
-            kind: self._stack.enter_context(dealer(address)) for kind, address in addresses.items()
+            kind: stack.enter_context(dealer(address)) for kind, address in addresses.items()
         }
         self.session = RawSession(self.sockets["daemon"])
-        self._client = self._stack.enter_context(connect(self.hints, strict=True))
-        self._jobs = self._stack.enter_context(self._client.session(MODEL, deadline="20ms"))
+        client = stack.enter_context(connect(self.hints, strict=True, timeout="5s"))
+        self._jobs = stack.enter_context(client.session(MODEL, deadline="20ms"))
         for kind in ("echo", "control"):
             self.sockets[kind].send(b"ready?")
             self.sockets[kind].recv()
-        return self
 
     def __exit__(
         self,
