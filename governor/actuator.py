@@ -189,9 +189,10 @@ class Actuator:
         self._unsent = False
         # Answers are still with libzmq's own thread; let it run before four others are woken.
         os.sched_yield()
-        if self.held:
+        if self.held and self._asked:
             self._send(self._point)
         elif not self._asked:
+            # Not ours, or a release is under way: the keeper takes it (again) and sends the point.
             self._asked = True
             self._commands.put("acquire")
 
@@ -257,9 +258,10 @@ class Actuator:
     def _keep(self) -> None:
         command: Command | None = "poll"
         while command != "stop":
-            if command == "acquire":
+            # A wish may have overtaken a release, and a refused board is asked again each time.
+            if self._asked and (command == "acquire" or not self.held):
                 self._take_over()
-            elif command == "release" and self.held:
+            elif command == "release" and self.held and not self._asked:
                 self._give_back()
             self._refresh()
             try:
@@ -268,15 +270,14 @@ class Actuator:
                 command = None
 
     def _take_over(self) -> None:
-        if self.held or not self._asked:
-            return
-        try:
-            self.board.acquire(self._journal)
+        if not self.held:
+            try:
+                self.board.acquire(self._journal)
+            except FlamegovError as error:
+                self.error = str(error)
+                log.error("cannot take the board over: %s", error)
+                return
             self.held, self.error = True, ""
-        except FlamegovError as error:
-            self.error, self._asked = str(error), False
-            log.error("cannot take the board over: %s", error)
-            return
         self._send(self._point)
 
     def _give_back(self) -> None:
