@@ -129,7 +129,9 @@ def _parse(
     except (ValueError, TypeError) as error:
         raise ProfileError("not a number", where=where, why=str(error)) from error
     except ProfileError as error:
-        raise ProfileError(error.what, where=where, why=error.why, hint=error.hint) from error
+        raise ProfileError(
+            error.what, where=f"{where}, {error.where}", why=error.why, hint=error.hint
+        ) from error
 
 
 def score(measured: Measured) -> dict[str, Any]:

@@ -61,7 +61,8 @@ def load_layers(path: Path) -> tuple[dict[Kind, MeasuredLayers], dict[str, int]]
                 else:
                     rows.setdefault(known, []).append(_row(where, known, row))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ProfileError("cannot read layers", where=str(path), why=str(error)) from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ProfileError("cannot read layers", where=str(path), why=reason) from error
     if not rows:
         raise ProfileError(
             "no measured layers",
@@ -90,7 +91,9 @@ def _row(where: str, kind: Kind, row: Mapping[str, str]) -> tuple[LayerShape, fl
     try:
         shape = LayerShape(kind=kind, **sizes)  # type: ignore[arg-type]  # whole but for padding
     except ProfileError as error:
-        raise ProfileError(error.what, where=where, why=error.why, hint=error.hint) from error
+        raise ProfileError(
+            error.what, where=f"{where}, {error.where}", why=error.why, hint=error.hint
+        ) from error
     time_ms, power_w = (_number(where, n, row.get(n) or "") for n in ("runtime_ms", "power_w"))
     return shape, time_ms, power_w
 

@@ -60,7 +60,7 @@ class GaussianProcess:
 
     def fit(self, x: Array, y: Array) -> "GaussianProcess":
         """Set hyper-parameters and condition on the rows."""
-        from scipy.linalg import cho_factor, cho_solve
+        from scipy.linalg import cho_solve
         from scipy.optimize import minimize
 
         self._mean, spread = x.mean(0), x.std(0)
@@ -81,19 +81,31 @@ class GaussianProcess:
             options={"maxiter": _STEPS},
         )
         self._theta, self._z = _Theta.of(found.x), z
-        covariance = self._theta.cross(z, z) + (self._theta.noise**2 + _JITTER) * np.eye(len(z))
-        factor = cho_factor(covariance, lower=True)
-        self._inverse: Array = cho_solve(factor, np.eye(len(z)))  # many predictions, one fit
-        self._solved: Array = cho_solve(factor, target)
+        self._solved: Array = cho_solve(self._factor(z), target)
+        self._few = z[rows]
+        self._inverse: Array = cho_solve(self._factor(self._few), np.eye(len(rows)))
         return self
 
-    def predict(self, x: Array) -> tuple[Array, Array]:
-        """Mean and variance of a new measurement, ``[m]`` each."""
+    def _factor(self, z: Array) -> tuple[Array, bool]:
+        from scipy.linalg import cho_factor
+
+        noise = (self._theta.noise**2 + _JITTER) * np.eye(len(z))
+        factor, lower = cho_factor(self._theta.cross(z, z) + noise, lower=True)
+        return factor, bool(lower)
+
+    def predict(self, x: Array) -> Array:
+        """Mean of a new measurement, ``[m]``."""
         z = (x - self._mean) / self._spread
-        cross = self._theta.cross(z, self._z)
+        mean: Array = self._y_mean + self._theta.cross(z, self._z) @ self._solved
+        return mean
+
+    def variance(self, x: Array) -> Array:
+        """Variance of a new measurement, ``[m]``; from at most some hundred rows, so not less."""
+        z = (x - self._mean) / self._spread
+        cross = self._theta.cross(z, self._few)
         known = ((cross @ self._inverse) * cross).sum(1)
         variance: Array = self._theta.own(z) + self._theta.noise**2 - known
-        return self._y_mean + cross @ self._solved, variance
+        return np.maximum(variance, 1e-9)
 
     def _cost(self, logs: Array, z: Array, target: Array) -> tuple[float, Array]:
         """Negative log of marginal likelihood times prior, and its gradient."""
@@ -121,7 +133,7 @@ def fit_roofline(terms: Array, y: Array) -> Array:
     """Coefficients of a sum of terms, none negative, least squared relative error, ``[t]``."""
     from scipy.optimize import nnls
 
-    scale = terms.max(0)
+    scale = np.maximum(terms.max(0), 1e-300)  # a term may not occur at all
     coefficients, _ = nnls(terms / scale / y[:, None], np.ones(len(y)))
     result: Array = coefficients / scale
     return result
@@ -145,9 +157,11 @@ class _Member:
         rest = np.log(y) - _log_trend(layers, coefficients)
         return cls(coefficients, GaussianProcess().fit(log_features(layers), rest))
 
-    def predict(self, layers: Columns) -> tuple[Array, Array]:
-        mean, variance = self.rest.predict(log_features(layers))
-        return mean + _log_trend(layers, self.roofline), variance
+    def predict(self, layers: Columns) -> Array:
+        return self.rest.predict(log_features(layers)) + _log_trend(layers, self.roofline)
+
+    def variance(self, layers: Columns) -> Array:
+        return self.rest.variance(log_features(layers))
 
 
 def _log_trend(layers: Columns, coefficients: Array | None) -> Array:
@@ -184,17 +198,20 @@ class DefaultModel:
 
     def predict(self, layers: Columns) -> Array:
         """Estimate the median, ``[m]``."""
-        return np.exp(self._combine(layers)[0])
+        if len(self._members) == 1:
+            return np.exp(self._members[0].predict(layers))
+        means = np.array([member.predict(layers) for member in self._members])
+        estimate: Array = np.exp((self._weights(layers) * means).sum(0))
+        return estimate
 
     def spread(self, layers: Columns) -> Array:
         """Relative standard deviation of a new measurement, ``[m]``."""
-        return np.sqrt(self._combine(layers)[1])
+        variance = np.array([member.variance(layers) for member in self._members])
+        spread: Array = np.sqrt((self._weights(layers) * variance).sum(0))
+        return spread
 
-    def _combine(self, layers: Columns) -> tuple[Array, Array]:
-        """Log mean and variance, members weighted by their certainty."""
-        parts = [member.predict(layers) for member in self._members]
-        weights = np.array([1.0 / np.maximum(variance, 1e-9) for _, variance in parts])
-        weights /= weights.sum(0)
-        mean: Array = (weights * np.array([mean for mean, _ in parts])).sum(0)
-        variance: Array = (weights * np.array([variance for _, variance in parts])).sum(0)
-        return mean, variance
+    def _weights(self, layers: Columns) -> Array:
+        """Weights of the members by their certainty at each layer, ``[members, m]``."""
+        weights = np.array([1.0 / member.variance(layers) for member in self._members])
+        result: Array = weights / weights.sum(0)
+        return result
