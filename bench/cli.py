@@ -96,3 +96,4 @@ def load(module: str) -> Verb:
 
 demo = LazyVerb("watch the governor hold deadlines on a simulated board", "bench.demo")
 bench = Dispatcher("measure: overhead, replay of measured grids, and more", SUB_VERBS)
+replay = LazyVerb("score policies on a measured grid of clocks (as bench replay)", "bench.replay")
