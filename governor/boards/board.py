@@ -126,6 +126,8 @@ class Board:
 
     def _take(self, node: ClockNode) -> bool:
         """Take one clock; False while it is offline."""
+        if node.acquired:
+            return True  # its journal is our own, not an earlier daemon's
         try:
             if self._journal is not None and node.name in self._journal.entries:
                 # An earlier daemon's pins: they must not be taken for originals.

@@ -264,7 +264,7 @@ class PinControl(_Base):
         A reading of ours is none of theirs: limits settle up to 10 ms after a write.
         """
         # A thermal cap only hides our request: the maximum found stays the one to restore.
-        hidden = high < self._seen[1] and thermal_limit_active(self._files)
+        hidden = high < self._seen[1] and thermal_limit_active(self._files, self._clock.directory)
         if high != self._seen[1] and not hidden and not self._max.slot.is_ours(str(high)):
             self._ceiling = high
             self._max.slot.adopt(high)

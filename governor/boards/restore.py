@@ -93,12 +93,16 @@ class _Restorer:
             return role in ("min", "max") and not knob.slot.last_was(wanted)
         if knob.slot.is_ours(shown) or self._pushed_down(knob.slot, shown, ceiling):
             return True
-        if role == "max" and int(shown) < max(knob.slot.ours) and thermal_limit_active(self._files):
+        if role == "max" and int(shown) < max(knob.slot.ours) and self._hot():
             why = "a thermal limit hides whose it is; restore again when it is over"
             self.left.append(f"{knob.node.path}: reads {shown}: {why}")
             return False
         self.kept.append(f"{knob.node.path}: {shown}")
         return False
+
+    def _hot(self) -> bool:
+        directory = self._originals["max"].path.rpartition("/")[0]
+        return thermal_limit_active(self._files, directory)
 
     @staticmethod
     def _pushed_down(slot: Slot, shown: str, ceiling: int | None) -> bool:

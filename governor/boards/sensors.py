@@ -254,14 +254,28 @@ def _busy_share(
     return min(1.0, max(0.0, busy / elapsed))
 
 
-def thermal_limit_active(files: Files) -> bool:
-    """Tell whether the kernel's thermal governor holds a CPU or GPU clock down now."""
+def thermal_limit_active(files: Files, directory: str) -> bool:
+    """Tell whether the kernel's thermal governor holds a clock down now.
+
+    Args:
+        files: The board's files.
+        directory: Folder of the clock: a cpufreq policy or a devfreq device.
+    """
     for cooler in files.glob("sys/class/thermal/cooling_device*"):
         kind = (files.read_once(f"{cooler}/type") or "").lower()
-        if ("freq" in kind or "gpu" in kind) and files.read_once(f"{cooler}/cur_state") not in (
+        if _cools(kind, directory) and files.read_once(f"{cooler}/cur_state") not in (
             None,
             "",
             "0",
         ):
             return True
     return False
+
+
+def _cools(kind: str, directory: str) -> bool:
+    """Tell whether a cooling device is that of a clock, as far as its type tells."""
+    _, of_cpu, cpu = directory.rpartition("/policy")
+    if not of_cpu:
+        return "devfreq" in kind or "gpu" in kind
+    # cpufreq-cpu4 names its cluster (5.11 and later); thermal-cpufreq-1 may be any.
+    return "cpufreq" in kind and (not kind.startswith("cpufreq-cpu") or kind.endswith(f"cpu{cpu}"))

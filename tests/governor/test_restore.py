@@ -242,6 +242,37 @@ def test_a_start_never_takes_our_own_pins_for_originals(tmp_path: Path) -> None:
     assert plain.knobs(root) == before
 
 
+def test_heat_elsewhere_does_not_hide_another_writers_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    kernel = KernelOs(build_tree(root, load_board("agx-orin"), mode="MAXN"))
+    kernel.install(monkeypatch)
+    board = discover(root, options=BoardOptions(cpu_mode="pin"))
+    board.acquire(Journal.create(tmp_path / "run", root))
+    kernel.kernel.cooling[2].set_state(8)  # of policy8
+    theirs = kernel.kernel.policies[1]
+    kernel.kernel.write(f"{theirs.where}/scaling_max_freq", b"1804800")
+    kernel.tree.sync()
+    assert board.clusters[1].set_hz(1_267_200_000) == 1_267_200_000
+    kernel.kernel.cooling[2].set_state(0)
+    kernel.tree.sync()
+    assert board.restore().complete
+    assert theirs.range_khz()[1] == 1_804_800
+
+
+def test_taking_a_board_twice_does_not_forget_how_it_was(tmp_path: Path) -> None:
+    root, run = plain.orin(tmp_path / "root"), tmp_path / "run"
+    before = plain.knobs(root)
+    board = discover(root)
+    journal = Journal.create(run, root)
+    for _ in range(2):
+        board.acquire(journal)
+        board.clusters[0].set_hz(1_190_400_000)
+    assert board.restore().complete
+    assert plain.knobs(root) == before
+
+
 def test_a_write_killed_before_its_tail_was_cut_is_tidied(tmp_path: Path) -> None:
     root, run = plain.orin(tmp_path / "root"), tmp_path / "run"
     before = plain.knobs(root)

@@ -344,7 +344,7 @@ def test_without_root_it_is_refused_in_one_line(tmp_path: Path) -> None:
     assert orinlike.state() == ORIGINALS
 
 
-def test_time_of_a_change(hold: Callable[..., Held], record_property: Callable) -> None:
+def test_time_of_a_change(hold: Callable[..., Held], report: Callable[[str], None]) -> None:
     """Report how long a change takes, with a switch that takes no time and one as on a board."""
     for delays in ((0, 0), (orinlike.CPU_DELAY_US, orinlike.GPU_DELAY_US)):
         orinlike.hardware(cpu_delay_us=delays[0], gpu_delay_us=delays[1])
@@ -359,5 +359,5 @@ def test_time_of_a_change(hold: Callable[..., Held], record_property: Callable) 
                 least = delays[node is held.gpu] / 1e3
                 assert min(times) >= least
                 median = sorted(times)[len(times) // 2]
-                record_property(f"set {node.domain} {mode}, switch {least} ms", f"{median:.2f} ms")
+                report(f"set_hz {node.domain} {mode}, switch {least} ms: median {median:.2f} ms")
             held.give_back()

@@ -7,7 +7,7 @@ import pytest
 
 from bench.plant.fusetree import fuse_missing
 from tests.kernel.backends import Backend, simulated
-from tests.kernel.semantics import START, TABLE, Row
+from tests.kernel.semantics import START, TABLE, Row, markdown
 
 BACKENDS = [
     pytest.param("kernel", marks=pytest.mark.kernel),
@@ -34,3 +34,8 @@ def opened(kind: str, folders: pytest.TempPathFactory) -> Iterator[Backend]:
 def test_semantics(backend: Backend, row: Row) -> None:
     backend.run(START)
     backend.run(row.steps)
+
+
+def test_the_readme_shows_this_table() -> None:
+    readme = Path(__file__).parents[1] / "README.md"
+    assert markdown() in readme.read_text(encoding="utf-8")
