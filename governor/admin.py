@@ -59,6 +59,9 @@ class Admin:
             if request.action == "set":
                 assert request.name is not None  # checked on decoding
                 self.daemon.use_policy(request.name, dict(request.options))
+            if request.action == "shadow":
+                self.daemon.use_shadow(request.name, dict(request.options))
+                return {"shadow": request.name}
             if request.action == "list":
                 found = {p.name: p.distribution or p.target for p in available_policies()}
                 return {"policies": found, "in_force": self.daemon.policy_name}

@@ -15,6 +15,7 @@ from governor.boards import BoardState
 from governor.config import Config
 from governor.messages import Begin, Close, Code, End, Open, Update
 from governor.sessions import Plan, RefusedError, Session, SessionTable
+from governor.shadow import Shadow
 from governor.words import nearest
 from policies.base import BoardView, Decision, Job, OperatingPoint, Outcome, Policy
 
@@ -80,6 +81,7 @@ class Controller:
         sessions: All sessions.
         point: Point last handed over; None while the board is not asked for.
         paused: Whether an operator has paused control.
+        shadow: A second policy that is asked but not obeyed; None for none.
         policy_errors: Times a policy raised.
         decisions: Times a policy was asked.
         changes: Points handed over.
@@ -97,6 +99,7 @@ class Controller:
         self.sessions = SessionTable(total=limits.sessions, per_peer=limits.sessions_per_peer)
         self.point: OperatingPoint | None = None
         self.paused = False
+        self.shadow: Shadow | None = None
         self.policy_errors = self.decisions = self.changes = 0
         self._active: dict[tuple[bytes, int], Session] = {}
         self._idle_at_ns = 0
@@ -207,6 +210,8 @@ class Controller:
             latency_us,
             drive.moved_since(request.start_ns),
         )
+        if self.shadow is not None:
+            self.shadow.look(session, job, self.view, outcome)
         if self._guarded(session.policy.observe, outcome):
             for touched in (session,) if self._shared is None else self.sessions:
                 touched.plans.clear()
@@ -407,6 +412,8 @@ class Controller:
             decision = next(iter(self._active.values())).decision
             if decision is not None and decision.point is not None:
                 self._hand_over(decision.point)
+            elif decision is not None:
+                self._leave()
             return
         for session in self._active.values():
             decision = session.decision
@@ -415,6 +422,14 @@ class Controller:
                 gpu_hz = max(gpu_hz, decision.point[1])
         if cpu_hz or gpu_hz:
             self._hand_over(OperatingPoint(cpu_hz, gpu_hz))
+        elif self._active:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Give the board back because a policy leaves the clocks to it; a ticking one sets them."""
+        if self.point is not None and self._shared is None and not self.paused:
+            self.point = None
+            self.drive.release()
 
     def _hand_over(self, point: OperatingPoint) -> None:
         if self.paused or point == self.point:
@@ -435,6 +450,8 @@ class Controller:
 
     def _drop(self, session: Session, now_ns: int) -> None:
         self.sessions.remove(session)
+        if self.shadow is not None:
+            self.shadow.forget(session.key)
         self._deactivate(session, now_ns)
 
     def _go_idle(self) -> None:

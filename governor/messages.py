@@ -220,9 +220,12 @@ class AdminRequest(Request, kw_only=True, frozen=True):
 
 
 class Policy(AdminRequest, kw_only=True, frozen=True, gc=True):
-    """List the policies, show one (without a name: the one in force), or set one."""
+    """List the policies, show one (without a name: the one in force), or set one.
 
-    action: Literal["list", "show", "set"]
+    ``shadow`` lets one decide along without setting a clock; without a name it ends that.
+    """
+
+    action: Literal["list", "show", "set", "shadow"]
     name: Name | None = None
     options: Options = {}
 

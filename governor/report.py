@@ -36,6 +36,8 @@ def status(daemon: "Daemon", *, detail: bool) -> dict[str, Any]:
         },
         "errors": daemon.errors(),
     }
+    if controller.shadow is not None:
+        body["shadow"] = controller.shadow.report()
     if detail:
         body |= _detail(daemon)
     return body

@@ -1,4 +1,4 @@
-"""``flamegov policy``: list the policies, show one, or swap the one in force."""
+"""``flamegov policy``: list the policies, show one, swap the one in force, or shadow it."""
 
 import argparse
 import json
@@ -22,6 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     swap.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE", help="set an option"
     )
+    shadow = verbs.add_parser("shadow", help="let a second policy decide along without acting")
+    shadow.add_argument("name", help="the policy, or 'off'; 'flamegov status' tells what it did")
+    shadow.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="set an option"
+    )
     for verb in verbs.choices.values():
         add_address(verb, admin=True)
         verb.add_argument("--json", action="store_true", help="print JSON")
@@ -30,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask the daemon and print."""
     options = dict(_option(text) for text in getattr(args, "option", []))
-    request = Policy(
-        v=1, id=1, action=args.action, name=getattr(args, "name", None), options=options
-    )
+    name = getattr(args, "name", None)
+    if args.action == "shadow" and name == "off":
+        name = None
+    request = Policy(v=1, id=1, action=args.action, name=name, options=options)
     body = ask(args, request)
     print(json.dumps(body, indent=2) if args.json else _text(args.action, body))
     return 0
@@ -54,6 +60,8 @@ def _text(action: str, body: dict[str, Any]) -> str:
             f"{'*' if name == body['in_force'] else ' '} {name:<12} {text}"
             for name, text in body["policies"].items()
         )
+    if action == "shadow":
+        return f"shadow: {body['shadow'] or 'off'}"
     lines = [f"{body['name']}: {body['help']}"]
     for option in body["options"]:
         unit = f" {option['unit']}" if option["unit"] else ""

@@ -36,6 +36,8 @@ def _text(body: dict[str, Any]) -> str:
         f"power     {_watts(body['power_mw'])}",
     ]
     lines += [f"error     {text}" for text in body["errors"]]
+    if "shadow" in body:
+        lines.append(_shadow(body["shadow"]))
     for session in body["sessions"]:
         late = 100 * session["late"] / session["jobs"] if session["jobs"] else 0.0
         lines.append(
@@ -44,6 +46,16 @@ def _text(body: dict[str, Any]) -> str:
             f"  late {late:.2f} %  {'active' if session['active'] else 'idle'}"
         )
     return "\n".join(lines)
+
+
+def _shadow(found: dict[str, Any]) -> str:
+    return (
+        f"shadow    {found['policy']}  jobs {found['jobs']}  same point {found['same_point']}"
+        f"  mean CPU {mhz(found['mean_cpu_hz'] or 0)} (in force"
+        f" {mhz(found['in_force_mean_cpu_hz'] or 0)})"
+        f"  GPU {mhz(found['mean_gpu_hz'] or 0)} ({mhz(found['in_force_mean_gpu_hz'] or 0)})"
+        f"  predicted late {found['predicted_late']} of {found['predicted']}"
+    )
 
 
 def _watts(power_mw: int | None) -> str:
