@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bench.plant.board import BoardSpec, load_board
 from bench.plant.engine import Engine
+from bench.plant.networks import Layer
 from bench.plant.profile import Profiler
 from bench.plant.types import Clocks
 from bench.plant.workload import Workload, get_workload
@@ -61,7 +62,7 @@ class Subject:
     @property
     def spec(self) -> BoardSpec:
         """The board."""
-        return load_board(self.board)
+        return _board(self.board)
 
     @property
     def memory_hz(self) -> int:
@@ -87,17 +88,20 @@ class Subject:
         return _truth(replace(self, seed=0), tuple(context))
 
 
+@lru_cache(maxsize=8)
+def _board(name: str) -> BoardSpec:
+    return load_board(name)
+
+
 @lru_cache(maxsize=64)
 def _truth(subject: Subject, context: tuple[int, ...]) -> Array:
     spec = subject.spec
     return subject.run_engine(0).truth_us(spec.cpu_hz, spec.gpu_hz, subject.memory_hz, context)
 
 
-def paper_points(spec: BoardSpec, interval: int = 4) -> list[Point]:
+def interval_points(spec: BoardSpec, cpu: int = 4, gpu: int = 4) -> list[Point]:
     """Clock pairs of the paper: every fourth of each list."""
-    return list(
-        product(interval_levels(spec.cpu_hz, interval), interval_levels(spec.gpu_hz, interval))
-    )
+    return list(product(interval_levels(spec.cpu_hz, cpu), interval_levels(spec.gpu_hz, gpu)))
 
 
 def geometric_points(spec: BoardSpec, cpus: int, gpus: int) -> list[Point]:
@@ -134,24 +138,49 @@ def profile_layers(
     """Profile the distinct layers of a model, each run alone."""
     profiler = Profiler(subject.run_engine(1), seed=subject.seed)
     conditions = [(cpu, gpu, tokens) for tokens in context for cpu, gpu in points]
+    return _profile(subject, profiler, conditions, repeats)
+
+
+def _profile(
+    subject: Subject,
+    profiler: Profiler,
+    conditions: Sequence[tuple[int, int, int]],
+    repeats: int,
+) -> Profile:
+    """Run each distinct layer of the profiler's workload alone."""
+    network = profiler.engine.workload.network
     layers: dict[str, LayerRecord] = {}
     order: list[str] = []
-    for place, layer in enumerate(subject.workload.network.layers):
+    for place, layer in enumerate(network.layers):
         config = {name: float(value) for name, value in layer.config}
-        key = layer_key(layer.kind, config)
+        kind = _kind(layer)
+        key = layer_key(kind, config)
         if key not in layers:
             samples = _isolated(profiler, place, subject.memory_hz, conditions, repeats)
             if samples is None:
                 continue
-            layers[key] = LayerRecord(layer.kind, config, samples)
+            layers[key] = LayerRecord(kind, config, samples)
         order.append(key)
-    network = NetworkRecord(tuple(order), subject.workload.network.phase, subject.longest)
+    record = NetworkRecord(tuple(order), network.phase, subject.longest)
     return Profile(
         board_info(subject),
-        {subject.model: network},
+        {subject.model: record},
         layers,
         provenance={subject.model: f"simulated, world {subject.world.name}, seed {subject.seed}"},
     )
+
+
+def layer_names(subject: Subject) -> list[tuple[str, Layer]]:
+    """Name every layer of the model as profiles do, in order."""
+    return [
+        (layer_key(_kind(layer), {n: float(v) for n, v in layer.config}), layer)
+        for layer in subject.workload.network.layers
+    ]
+
+
+def _kind(layer: Layer) -> str:
+    """Layer type as a profiler sees it: norm before a convolution is another pattern than after."""
+    return f"pre-{layer.kind}" if layer.ops[0].kind == "bn" and len(layer.ops) > 1 else layer.kind
 
 
 def _isolated(
@@ -241,7 +270,21 @@ def with_places(
 
 def full_profile(subject: Subject, *, points: Sequence[Point] | None = None) -> Profile:
     """Profile layers and anchor runs with the default design, checked."""
-    chosen = geometric_points(subject.spec, 6, 4) if points is None else points
+    chosen = geometric_points(subject.spec, 4, 6) if points is None else points
     profile = profile_layers(subject, chosen, default_contexts(subject))
     runs = run_samples(subject, anchor_conditions(subject))
     return check_profile(with_runs(profile, subject.model, runs))
+
+
+def per_op(subject: Subject, points: Sequence[Point]) -> Profile:
+    """Profile every op as a layer of its own, as a framework lists them: conv, bn, relu, add ..."""
+    network = subject.workload.network
+    layers = tuple(
+        replace(layer, kind=op.kind, config=(*layer.config, ("op", place)), ops=(op,), modules=0)
+        for layer in network.layers
+        for place, op in enumerate(layer.ops)
+    )
+    workload = replace(subject.workload, network=replace(network, layers=layers))
+    profiler = Profiler(Engine(subject.spec, workload, world=subject.world), seed=subject.seed)
+    conditions = [(cpu, gpu, 0) for cpu, gpu in points]
+    return _profile(subject, profiler, conditions, LAYER_REPEATS)

@@ -10,6 +10,7 @@ from estimators.baselines import OverContext
 from estimators.endtoend import EndToEndEstimator
 from estimators.errors import ProfileError
 from estimators.flame import FlameEstimator, Mode
+from estimators.flame.unseen import complete_layers
 from estimators.profiles import Profile, Samples
 from estimators.residual import Array
 from estimators.table import LatencyTable, TableHeader
@@ -40,6 +41,7 @@ def make_table(
     anchor: bool = True,
     context: Sequence[int] | None = None,
     end_to_end: bool = False,
+    unseen: bool = False,
 ) -> LatencyTable:
     """Estimate a model at every clock of the board.
 
@@ -51,13 +53,15 @@ def make_table(
         context: Contexts of the table; 64 up to the longest profiled if None.
         end_to_end: Use the runs alone even if layers were profiled; also the way for a model whose
             engine shows none.
+        unseen: Foretell layers that were not measured from others of their type.
 
     Raises:
         ProfileError: The measurements do not suffice; says which.
     """
     if end_to_end or not profile.network(model).layers:
         return _from_runs(profile, model, context)
-    estimator = FlameEstimator(mode=mode, anchor=anchor).fit(profile, model)
+    layers = complete_layers(profile, model) if unseen else None
+    estimator = FlameEstimator(mode=mode, anchor=anchor).fit(profile, model, layers=layers)
     tokens = _contexts(context, estimator.longest_)
     board = profile.board
     latency = np.stack(

@@ -26,12 +26,29 @@ PLACE_COLUMNS = ("position", "delta_us")
 AXES = ("emc_hz", "context", "cpu_hz", "gpu_hz")
 
 _SIGNED = frozenset({"delta_us"})  # a layer's GPU part may start before its CPU part ends
+_AGREE = 0.15  # two people's times of one layer may differ from their mean by this share
 _MAY_BE_ZERO = frozenset({"gpu_us", "position"})
 
 
 def layer_key(kind: str, config: Mapping[str, float]) -> str:
     """Name a layer by what it is: ``"conv(in_channels=64,kernel=3)"``."""
-    return f"{kind}({','.join(f'{name}={config[name]:g}' for name in sorted(config))})"
+    return f"{kind}({','.join(f'{name}={config[name]:.12g}' for name in sorted(config))})"
+
+
+def parse_layer_key(key: str) -> tuple[str, dict[str, float]]:
+    """Read a layer's name back: type and configuration.
+
+    Raises:
+        ProfileError: It is no such name.
+    """
+    kind, _, inside = key.removesuffix(")").partition("(")
+    try:
+        pairs = [part.split("=") for part in inside.split(",") if part]
+        return kind, {name: float(value) for name, value in pairs}
+    except ValueError as error:
+        raise ProfileError(
+            "not the name of a layer", where=key, hint="layers are named type(name=value,...)"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +297,7 @@ def _refuse(
 
 
 def _without_duplicates(where: str, samples: Samples) -> Samples:
-    keys = [getattr(samples, name) for name in AXES]
-    if "position" in samples.values:
-        keys.append(samples.values["position"])
-    table = np.stack(keys, axis=1)
+    table = _conditions(samples)
     _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
     original = first[inverse.reshape(-1)]
     if len(first) == len(table):
@@ -317,7 +331,7 @@ def merge_profiles(profiles: Iterable[Profile]) -> Profile:
 
 
 def _merge(a: Profile, b: Profile) -> Profile:
-    both = f"{a.source} and {b.source}"
+    both = " and ".join(source for source in (a.source, b.source) if source)
     if a.board != b.board:
         names = a.board.__dataclass_fields__
         name = next(n for n in names if getattr(a.board, n) != getattr(b.board, n))
@@ -336,25 +350,62 @@ def _merge(a: Profile, b: Profile) -> Profile:
             )
     layers = dict(a.layers)
     for key, record in b.layers.items():
-        mine = layers.get(key)
-        layers[key] = (
-            record
-            if mine is None
-            else LayerRecord(record.kind, record.config, mine.samples.join(record.samples))
-        )
+        if key in layers:
+            samples = _pool(f"{both}: layer {key}", layers[key].samples, record.samples)
+            layers[key] = LayerRecord(record.kind, record.config, samples)
+        else:
+            layers[key] = record
     return Profile(
         a.board,
         a.networks | b.networks,
         layers,
-        _join(a.runs, b.runs),
-        _join(a.places, b.places),
+        _join(f"{both}: runs", a.runs, b.runs),
+        _join(f"{both}: places", a.places, b.places),
         a.provenance | b.provenance,
         both,
     )
 
 
-def _join(a: dict[str, Samples], b: dict[str, Samples]) -> dict[str, Samples]:
+def _join(where: str, a: dict[str, Samples], b: dict[str, Samples]) -> dict[str, Samples]:
     joined = dict(a)
     for name, samples in b.items():
-        joined[name] = joined[name].join(samples) if name in joined else samples
+        mine = joined.get(name)
+        joined[name] = samples if mine is None else _pool(f"{where} of {name}", mine, samples)
     return joined
+
+
+def _pool(where: str, mine: Samples, other: Samples) -> Samples:
+    """Put two sets together; conditions that both measured get the mean, if they agree.
+
+    Raises:
+        ProfileError: Two times of one condition differ by more than repetition explains.
+    """
+    joined = mine.join(other)
+    keys = _conditions(joined)
+    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    count = np.bincount(inverse)
+    means = {n: np.bincount(inverse, v) / count for n, v in joined.values.items()}
+    for name in (*LAYER_COLUMNS, *RUN_COLUMNS):
+        if name not in means:
+            continue
+        values, mean = joined.values[name], means[name][inverse]
+        wrong = np.abs(values - mean) > _AGREE * mean
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ProfileError(
+                "two measurements of the same clocks and context disagree",
+                where=f"{where}, row {row}, column {name}",
+                why=f"{values[row]:g} against a mean of {mean[row]:g}",
+                hint="find out which is wrong, and drop its rows",
+            )
+    axes = {name: getattr(joined, name)[first] for name in AXES}
+    return Samples(values=means, **axes)
+
+
+def _conditions(samples: Samples) -> NDArray[np.float64]:
+    """What makes a row a measurement of its own, ``[n, 4 or 5]``."""
+    keys = [getattr(samples, name).astype(np.float64) for name in AXES]
+    if "position" in samples.values:
+        keys.append(samples.values["position"])
+    return np.stack(keys, axis=1)

@@ -5,12 +5,13 @@ of its own. One factor on all CPU work, one on all GPU work and one serial host 
 what is left at the runs is interpolated in log clocks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
 
+from estimators.errors import ProfileError
 from estimators.residual import Array, interpolate
 
 MIN_RUNS = 3
@@ -70,6 +71,19 @@ class Anchor:
         errors = np.log(time_us / model(theta))
         cpu_factor, gpu_factor, serial = (float(value) for value in np.exp(theta))
         return cls(cpu_factor, gpu_factor, serial * unit, points, errors)
+
+    @classmethod
+    def transfer(cls, donors: Sequence["Anchor"]) -> "Anchor":
+        """Carry what other models' runs said over to a model without any: medians, no residual.
+
+        Raises:
+            ProfileError: There are no donors.
+        """
+        if not donors:
+            raise ProfileError("no anchors to carry over", hint="fit models with runs first")
+        table = np.array([(d.cpu_factor, d.gpu_factor, d.serial) for d in donors])
+        cpu_factor, gpu_factor, serial = (float(value) for value in np.median(table, axis=0))
+        return cls(cpu_factor, gpu_factor, serial)
 
     def correction(self, points: Array) -> Array:
         """Factor that the residual calls for at other points, ``[m, d]`` to ``[m]``."""

@@ -1,6 +1,7 @@
 """The FLAME estimator: layers profiled at few clocks and contexts, latency at all of them."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Literal, get_args
 
 import numpy as np
@@ -112,6 +113,30 @@ class FlameEstimator:
             }
         runs = profile.runs.get(model)
         self.anchors_ = {emc: self._fit_anchor(runs, emc) for emc in self.emc_hz_}
+        return self
+
+    def joined(self, mode: Mode) -> "FlameEstimator":
+        """Put the same fitted layers together in another way, without end-to-end runs.
+
+        ``paper-insitu`` needs measurements of its own and is fitted instead.
+        """
+        other = copy(self)
+        other.mode, other.anchor = mode, False
+        other.anchors_ = dict.fromkeys(self.emc_hz_, Anchor())
+        return other
+
+    def borrow(self, donors: Sequence["FlameEstimator"]) -> "FlameEstimator":
+        """Take over the anchors of other models on the same board: none of this one was run.
+
+        Raises:
+            ProfileError: No donor has an anchor at one of the memory clocks.
+        """
+        self.anchors_ = {
+            emc: Anchor.transfer(
+                [d.anchors_[emc] for d in donors if emc in d.anchors_ and d.anchors_[emc].serial]
+            )
+            for emc in self.emc_hz_
+        }
         return self
 
     def predict(

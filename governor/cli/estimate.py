@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from estimators.profiles import Profile
     from estimators.table import LatencyTable
 
-HELP = "make a latency table from a profile"
+HELP = "make a latency table from a profile; also: estimate power, estimate epr"
 
 _MODES = ("maxplus", "paper", "paper-literal", "paper-insitu")
 
@@ -31,7 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--end-to-end", action="store_true", help="use end-to-end runs only, no layers"
     )
     parser.add_argument(
+        "--unseen", action="store_true", help="foretell layers that were not measured"
+    )
+    parser.add_argument(
         "--contexts", type=_contexts, metavar="N,N,...", help="contexts of the table, tokens"
+    )
+    parser.add_argument(
+        "--idle",
+        type=Path,
+        metavar="CSV",
+        help="idle power of the board; adds power to the table if the profile has any",
     )
     parser.add_argument("--png", type=Path, metavar="FILE", help="save a picture of the fit")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -56,7 +65,13 @@ def run(args: argparse.Namespace) -> int:
         anchor=not args.zero_run,
         context=args.contexts,
         end_to_end=args.end_to_end,
+        unseen=args.unseen,
     )
+    if args.idle:
+        from estimators.neuralpower.idlefile import load_idle
+        from estimators.neuralpower.surface import with_power
+
+        table = with_power(table, profile, load_idle(args.idle))
     table.save(args.output)
     if args.png:
         from governor.cli.fitpicture import save_picture

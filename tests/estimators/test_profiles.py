@@ -115,9 +115,15 @@ def test_merging_fills_in_layers_and_refuses_conflicts():
     assert set(merged.layers) == {"op(big=1)", "op(small=1)", "op(single=1)"}
     assert set(merged.networks) == {"toy", "more"}
     assert merge_profiles([one, one]).layers.keys() == one.layers.keys()
+    again = profile([BIG, SMALL])
+    again.layers["op(big=1)"].samples.values["cpu_us"] *= 1.1
+    mean = merge_profiles([one, again]).layers["op(big=1)"].samples.values["cpu_us"]
+    assert mean.sum() == pytest.approx(
+        1.05 * one.layers["op(big=1)"].samples.values["cpu_us"].sum()
+    )
     changed = profile([BIG, SMALL])
     changed.layers["op(big=1)"].samples.values["cpu_us"][0] *= 2
-    with pytest.raises(ProfileError, match=r"layer op\(big=1\), rows 0 and 24, column cpu_us"):
+    with pytest.raises(ProfileError, match=r"layer op\(big=1\), row 0, column cpu_us"):
         merge_profiles([one, changed])
     with pytest.raises(ProfileError, match=r"networks.toy: two models of one name differ"):
         merge_profiles([one, profile([SMALL])])
