@@ -68,6 +68,13 @@ class LayerPower:
         step_mw: float = STEP_MW,
     ) -> None:
         self._loads = {r.key: Load.of(f"layer {r.key}", r.samples) for r in records}
+        for key, load in self._loads.items():
+            if len(load.power_mw) == 0:
+                raise ProfileError(
+                    "a layer was not measured at this memory clock",
+                    where=f"layer {key}",
+                    hint="measure all layers at the same memory clocks",
+                )
         by_power = sorted(self._loads, key=lambda key: float(self._loads[key].power_mw.max()))
         chosen = np.unique(np.linspace(0, len(by_power) - 1, _REFERENCES).round().astype(int))
         references = [self._loads[by_power[i]] for i in chosen] if by_power else []
@@ -265,7 +272,7 @@ def _plane(
         layered = LayerPower(idle, records, top_hz=top_hz)
         power = layered.predict(order, table.cpu_hz, table.gpu_hz, total_us)
         report: dict[str, Any] = {"from": "layers", **layered.board_.fit}
-        report["unresolved_layers"] = len(layered.unresolved_)
+        report["unresolved_layers"] = list(layered.unresolved_)
         if powered is not None and len(powered):
             power = corrected(power, table.cpu_hz, table.gpu_hz, powered, where=model)
             report |= {"from": "layers and runs", "runs": len(powered)}

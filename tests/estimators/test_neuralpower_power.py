@@ -246,6 +246,13 @@ def test_table_gets_power_from_the_best_source(tmp_path: Path) -> None:
     assert read.power_mw is not None and read.header.units["power_mw"] == "mW"
 
 
+def test_table_at_a_memory_clock_without_layers_is_refused() -> None:
+    profile = _profile(layers=True, runs=None)
+    table = replace(_table(), emc_hz=np.array([3_199_000_000]))
+    with pytest.raises(ProfileError, match="not measured at this memory clock"):
+        with_power(table, profile, _idle())
+
+
 def test_table_without_any_power_is_refused() -> None:
     with pytest.raises(ProfileError, match="no power of 'm'"):
         with_power(_table(), _profile(layers=False, runs=None), _idle())
