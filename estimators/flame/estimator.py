@@ -224,7 +224,7 @@ class FlameEstimator:
 
     def _check_context(self, context: Sequence[int]) -> Array:
         tokens = np.asarray(context, dtype=np.float64)
-        if tokens.size == 0 or tokens.min() < 0 or (self.longest_ and tokens.max() > self.longest_):
+        if tokens.size == 0 or tokens.min() < 0 or tokens.max() > self.longest_:
             raise ProfileError(
                 "context out of range",
                 where=f"context {tokens.max():g}" if tokens.size else "context",
