@@ -1,0 +1,245 @@
+"""The evaluation of the paper: gains, rows, report and bad input."""
+
+import argparse
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bench import paper
+from bench.harness import Result
+from bench.harness_plan import Cell, PolicyEntry, Segment, Unit
+from bench.paper_charts import over_jobs, over_rates
+from bench.paper_tables import (
+    Contestant,
+    collect,
+    gain,
+    matched,
+    oracle_ratios,
+    ppw_gains,
+    rows,
+)
+from estimators.errors import FlamegovError
+from governor.errors import UsageError
+
+MINE = """
+title = "Mine"
+board = "agx-orin"
+seconds = 1
+seeds = 2
+models = { vgg16 = [40, 50] }
+[[policies]]
+name = "flame"
+variant = "no margin"
+options = { margin = 0.0 }
+[[policies]]
+name = "flame"
+variant = "margin 5 %"
+[[policies]]
+name = "max"
+[[policies]]
+name = "oracle"
+"""
+
+
+def metrics(watts, miss=0.0, qos=100.0):
+    return {
+        "jobs": 10, "seconds": 1.0, "qos_run_pct": qos, "qos_job_pct": qos, "miss_pct": miss,
+        "longest_miss_run": 0, "mean_power_w": watts, "ppw": qos / watts,
+        "energy_mj_per_job": 100.0 * watts, "energy_mj_per_on_time_job": None,
+        "lateness_us": {"p50": -1.0, "p99": 2.0, "p99.9": 3.0}, "switches_per_s": 0.0,
+        "mean_cpu_hz": 1e9, "mean_gpu_hz": 1e9,
+    }  # fmt: skip
+
+
+def result(policy, variant, runs, model="vgg16", learn_s=0.0, error=None):
+    cell = Cell("agx-orin", model, (Segment(20.0),), "periodic", 1.0, "", 64, 200)
+    unit = Unit("dnn", cell, PolicyEntry(policy, variant=variant, learn_s=learn_s), len(runs))
+    entries = [
+        {"seed": i, "scored": run, "all": run | {"miss_pct": 50.0}, "segments": []}
+        for i, run in enumerate(runs)
+    ]
+    return Result(unit, entries, None, error)
+
+
+RACE = [
+    result("flame", "no margin", [metrics(10.0, miss=4.0)] * 2),
+    result("flame", "margin 5 %", [metrics(12.5)] * 2),
+    result("ztt", "a", [metrics(15.0, miss=1.0)] * 2, learn_s=1.0),
+    result("max", "", [metrics(25.0)] * 2),
+    result("schedutil", "MAXN", [metrics(20.0, miss=9.0)]),
+    result("schedutil", "30W", [metrics(8.0, miss=100.0, qos=80.0)]),
+    result("oracle", "", [metrics(12.0, miss=0.5)] * 2),
+]
+
+
+def test_flame_is_matched_by_lateness():
+    (cell,) = collect(RACE).values()
+    plain, careful = Contestant("flame", "no margin"), Contestant("flame", "margin 5 %")
+    assert matched(cell, Contestant("ztt", "a")) == careful
+    assert matched(cell, Contestant("ztt", "a", "all")) == plain
+    assert matched(cell, Contestant("schedutil", "MAXN")) == plain
+    del cell[careful], cell[plain]
+    assert matched(cell, Contestant("max", "")) is None
+
+
+def test_gains_by_hand():
+    gains = ppw_gains(collect(RACE))
+    after, every = gains["ztt"]["a; after learning"], gains["ztt"]["a; all decisions"]
+    assert after["dnn"] == pytest.approx(100 * (15.0 / 12.5 - 1))
+    assert after["slm"] is None
+    assert after["mean"] == pytest.approx(after["dnn"])
+    assert after["no_margin"] == pytest.approx(50.0)
+    assert (after["flame_miss_pct"], after["miss_pct"]) == (0.0, 1.0)
+    assert every["mean"] == pytest.approx(50.0)
+    assert gains["max"]["mean"] == pytest.approx(100.0)
+    assert gains["schedutil"]["mean"] == pytest.approx(100.0)
+    by_mode = gains["schedutil"]["by_mode"]["30W"]
+    assert by_mode["mean"] == pytest.approx(0.0)
+    assert by_mode["qos_gain_pct"] == pytest.approx(25.0)
+
+
+def test_language_models_are_told_apart():
+    slm = [result(r.unit.policy.name, r.unit.policy.variant, [metrics(10.0)] * 2, "gpt2-large")
+           for r in RACE[1:4]]  # fmt: skip
+    found = gain(collect([*RACE, *slm]), Contestant("max", ""))
+    assert (found["dnn"], found["slm"]) == (pytest.approx(100.0), pytest.approx(0.0))
+    assert found["mean"] == pytest.approx(50.0)
+    assert found["cells"] == 2
+
+
+def test_oracle_ratios_leave_infeasible_deadlines_out():
+    ratios = oracle_ratios(collect(RACE))
+    assert ratios["ppw_vs_oracle"]["margin_0"] == pytest.approx(1.2)
+    assert ratios["ppw_vs_oracle"]["margin_default"] == pytest.approx(12.0 / 12.5)
+    assert ratios["miss_pct"] == {"margin_0": 4.0, "margin_default": 0.0}
+    late = [*RACE[:-1], result("oracle", "", [metrics(30.0, miss=100.0)] * 2)]
+    assert oracle_ratios(collect(late))["cells"] == 0
+
+
+def test_rows_and_a_failed_run():
+    made = rows([*RACE, result("fixed", "", [], error="Traceback ...")], {"dnn": "fig12+13"})
+    assert len(made) == 8  # two windows of zTT; the failed one has no row
+    row = next(r for r in made if r["policy"] == "max")
+    assert row["figure"] == "fig12+13"
+    assert (row["deadline_ms"], row["rate_hz"], row["release"]) == (20.0, 50.0, "periodic")
+    assert row["ppw_vs_oracle"] == pytest.approx(12.0 / 25.0)
+    assert row["energy_mj_per_on_time_job"] is None
+    assert made == sorted(made, key=lambda r: (r["policy"], r["variant"]))
+
+
+def test_charts_draw_what_there_is():
+    (chart,) = over_rates("fig12+13", rows(RACE, {"dnn": "fig12+13"}))
+    assert [panel.y_label for panel in chart.panels] == ["QoS, %", "late jobs, %", "PPW, %/W"]
+    labels = [series.label for series in chart.panels[0].series]
+    assert labels == ["flame, no margin", "flame, margin 5 %", "max", "schedutil, MAXN", "oracle"]
+    assert over_jobs("fig20", RACE) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["fig12"], ["dnn"]),
+        (["12,fig15"], ["dnn", "slm"]),
+        (["Fig.20"], ["deadlines"]),
+        (["ztt"], ["dnn", "slm", "closed"]),
+        (["table1", "overhead"], ["profiling", "overhead"]),
+    ],
+)
+def test_only(words, parts):
+    assert paper.parse_only(words, quick=False) == parts
+
+
+def test_only_of_an_unknown_figure():
+    with pytest.raises(UsageError, match=r"unknown figure 'fig9'.*fig10"):
+        paper.parse_only(["fig9"], quick=False)
+
+
+def test_quick_leaves_the_slow_parts_out():
+    whole, quick = (paper.parse_only(None, quick=q) for q in (False, True))
+    assert set(whole) - set(quick) == set(paper.SLOW)
+    assert set(paper.EXPERIMENTS) <= set(quick)
+
+
+def arguments(tmp_path: Path, *words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    paper.add_arguments(parser)
+    return parser.parse_args(
+        ["--report", str(tmp_path / "p.html"), "--results", str(tmp_path / "runs"),
+         "--workers", "1", *words]
+    )  # fmt: skip
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE, encoding="utf-8")
+    return str(path)
+
+
+def test_own_experiment_to_report_json_csv_and_png(mine, tmp_path, capsys):
+    assert paper.run(arguments(tmp_path, "--experiment", mine, "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"rows", "ppw_gain_pct", "flame_ppw_vs_oracle", "flame_miss_pct", "report"} <= set(found)
+    assert {row["policy"] for row in found["rows"]} == {"flame", "max", "oracle"}
+    assert set(found["flame_ppw_vs_oracle"]) == {"margin_0", "margin_default"}
+    assert {"ztt", "max", "schedutil"} <= set(found["ppw_gain_pct"])
+    assert found["ppw_gain_pct"]["max"]["dnn"] > 0
+    page = Path(found["report"]).read_text(encoding="utf-8")
+    assert "<svg" in page and "seeds" in page
+    assert not re.search(r'(src|href)="?https?:', page)
+    with (tmp_path / "p.csv").open(encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == len(found["rows"])
+    assert float(table[0]["ppw"]) == pytest.approx(found["rows"][0]["ppw"])
+    (picture,) = tmp_path.glob("*.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_same_seeds_same_bytes(mine, tmp_path, capsys):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        paper.run(arguments(tmp_path / name, "--experiment", mine))
+    assert (tmp_path / "a/p.csv").read_bytes() == (tmp_path / "b/p.csv").read_bytes()
+    assert "Simulated" in capsys.readouterr().out
+
+
+def test_a_policy_that_fails_is_told_and_the_exit_code_says_so(mine, tmp_path, capsys):
+    path = Path(mine)
+    path.write_text(MINE + '[[policies]]\nname = "nobody"\n', encoding="utf-8")
+    assert paper.run(arguments(tmp_path, "--experiment", mine, "--json")) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert {f["policy"] for f in found["failed"]} == {"nobody"}
+    assert "unknown policy" in found["failed"][0]["error"]
+    assert found["rows"]
+    assert "Runs that failed" in (tmp_path / "p.html").read_text(encoding="utf-8")
+
+
+def test_no_place_for_the_report(mine, tmp_path):
+    args = arguments(tmp_path, "--experiment", mine)
+    args.report = tmp_path  # a folder
+    with pytest.raises(FlamegovError, match="cannot write the report"):
+        paper.run(args)
+
+
+def test_negative_workers(mine, tmp_path):
+    with pytest.raises(UsageError, match="--workers"):
+        paper.run(arguments(tmp_path, "--workers", "-1"))
+
+
+def test_a_run_over_jobs_has_a_row_per_stretch(tmp_path, capsys):
+    path = tmp_path / "steps.toml"
+    path.write_text(
+        'title = "t"\nboard = "agx-orin"\nseeds = 1\n'
+        "schedule = { resnet50 = [{ deadline_ms = 20, jobs = 5 }, "
+        '{ deadline_ms = 12, jobs = 6, world = "background", options = { correction = false } }] }'
+        '\n[[policies]]\nname = "flame"\n[[policies]]\nname = "oracle"\n',
+        encoding="utf-8",
+    )
+    assert paper.run(arguments(tmp_path, "--experiment", str(path), "--json")) == 0
+    found = json.loads(capsys.readouterr().out)["rows"]
+    mine = [row for row in found if row["policy"] == "flame"]
+    assert [(row["stretch"], row["deadline_ms"]) for row in mine] == [(1, 20.0), (2, 12.0)]
+    assert mine[1]["variant"] == "beside background, correction False"
