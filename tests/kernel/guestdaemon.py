@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -53,7 +52,12 @@ class GuestDaemon:
         """Start it as ``flamegov run`` does, in a process with nothing loaded."""
         command = [sys.executable, "-I", "-m", "governor.cli", "run", "--config", str(self.config)]
         with self.log.open("ab") as log:
-            self.pid = subprocess.Popen(command, stdout=log, stderr=log).pid
+            self.pid = os.posix_spawn(
+                command[0],
+                command,
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_DUP2, log.fileno(), fd) for fd in (1, 2)],
+            )
         self._await_ready()
 
     def start_forked(self) -> None:

@@ -1,5 +1,6 @@
 """The guest's board: its files, its hardware's moods, and how it looks before each test."""
 
+import functools
 import os
 import subprocess
 import time
@@ -81,13 +82,18 @@ def online(cpu: int, state: bool) -> None:
 def cool(domain: str, state: int) -> None:
     """Let the thermal framework take the ``state`` highest clocks away."""
     kind = "devfreq-17000000.gpu" if domain == "gpu" else f"cpufreq-cpu{domain[-1]}"
-    for device in Path("/sys/class/thermal").glob("cooling_device*"):
-        if get(device / "type") == kind:
-            put(device / "cur_state", state)
+    put(_coolers()[kind] / "cur_state", state)
+
+
+@functools.cache
+def _coolers() -> dict[str, Path]:
+    folders = Path("/sys/class/thermal").glob("cooling_device*")
+    return {get(folder / "type"): folder for folder in folders}
 
 
 def load(module: str, *arguments: str) -> None:
     """Load a kernel module."""
+    _coolers.cache_clear()
     subprocess.run(["/bin/insmod", f"/modules/{module}.ko", *arguments], check=True)
 
 

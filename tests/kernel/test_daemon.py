@@ -16,7 +16,7 @@ from tests.kernel import orinlike
 from tests.kernel.guestdaemon import GuestDaemon
 from tests.kernel.orinlike import CLUSTERS, CPUFREQ, GPU, ORIGINALS, get, put, wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 JOBS = 200
 STILL_JOBS = 50
 KILLS = 6
