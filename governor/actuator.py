@@ -105,6 +105,11 @@ class Writer(threading.Thread):
             if not self.error:
                 log.warning("%s", error)
             self.error = str(error)
+        except Exception as error:
+            # Nobody watches a thread die: it must live on, and the fault must show in status.
+            log.exception("%s: a write failed", self.node.name)
+            self.errors += 1
+            self._done_hz, self.error = 0, f"{self.node.name}: {type(error).__name__}: {error}"
         finally:
             self.last_ns = time.monotonic_ns()
             self._quick = self.last_ns - began_ns < QUICK_NS
@@ -258,16 +263,24 @@ class Actuator:
     def _keep(self) -> None:
         command: Command | None = "poll"
         while command != "stop":
-            # A wish may have overtaken a release, and a refused board is asked again each time.
-            if self._asked and (command == "acquire" or not self.held):
-                self._take_over()
-            elif command == "release" and self.held and not self._asked:
-                self._give_back()
-            self._refresh()
+            try:
+                self._obey(command)
+            except Exception as error:
+                # Nobody watches a thread die: it must live on, and the fault must show in status.
+                log.exception("the keeper failed")
+                self.error = f"keeper: {type(error).__name__}: {error}"
             try:
                 command = self._commands.get(timeout=self._poll_s)
             except Empty:
                 command = None
+
+    def _obey(self, command: Command | None) -> None:
+        # A wish may have overtaken a release, and a refused board is asked again each time.
+        if self._asked and (command == "acquire" or not self.held):
+            self._take_over()
+        elif not self._asked and self.held:
+            self._give_back()
+        self._refresh()
 
     def _take_over(self) -> None:
         if not self.held:

@@ -114,7 +114,7 @@ class Controller:
         Raises:
             RefusedError: Unknown model, number taken, or a limit reached.
         """
-        self.sessions.check(identity, request.session)
+        self.sessions.check(identity, request.session, address)
         table = self.find_table(request.model, request.phase)
         session = Session(
             key=(identity, request.session),

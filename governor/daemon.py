@@ -7,10 +7,12 @@ back before the board is looked at, so that our own pins are never taken for the
 import contextlib
 import gc
 import logging
+import os
+import resource
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
@@ -26,9 +28,10 @@ from governor.admin import Admin
 from governor.boards import Board, BoardOptions, OnWrite, RestoreReport
 from governor.config import Config, Loaded
 from governor.controller import Controller
+from governor.endpoint import Endpoint
 from governor.errors import BoardError
 from governor.journal import Journal, restore_from
-from governor.lock import bind, locked
+from governor.lock import locked
 from governor.notify import notify
 from governor.server import Server
 from governor.shadow import Shadow
@@ -57,7 +60,25 @@ def open_board(config: Config, *, dry_run: bool, on_write: OnWrite | None = None
     say = _log_write if dry_run else None
     make = found[wanted.driver].load()
     board: Board = make(Path(wanted.root), options=options, dry_run=say, on_write=on_write)
+    if not dry_run:
+        check_writable(board, Path(wanted.root))
     return board
+
+
+def check_writable(board: Board, root: Path) -> None:
+    """Refuse a board none of whose clocks could be written.
+
+    Raises:
+        BoardError: We are not root, or its files are mounted read-only.
+    """
+    if not any(os.access(root / node.directory, os.W_OK) for node in board.nodes):
+        why = "not root" if os.geteuid() else "mounted read-only"
+        raise BoardError(
+            "no clock of the board can be written",
+            where=str(root / board.nodes[0].directory),
+            why=why,
+            hint="run as root with a writable /sys, or use: flamegov run --dry-run",
+        )
 
 
 def _log_write(path: Path, text: str) -> None:
@@ -119,19 +140,20 @@ class Daemon:
         """Tell the options of a policy: as swapped at run time, else as configured."""
         return self._options.get(name) or dict(self.config.policies.get(name, {}))
 
-    def serve(self) -> None:
+    def serve(self, signals_fd: int) -> None:
         """Bind, run the loop, give the board back; ``clean`` tells whether that went well.
+
+        Args:
+            signals_fd: Where the numbers of signals arrive; see :func:`signals`.
 
         Raises:
             ConfigError: A socket cannot be bound.
         """
         sockets, limit = self.config.sockets, self.config.limits.message_bytes
         with zmq.Context(io_threads=1) as context, contextlib.ExitStack() as stack:
-            hints = bind(
-                context, sockets.hints, max_bytes=limit, group=sockets.group, mode=HINTS_MODE
-            )
+            hints = Endpoint(context, sockets.hints, limit, group=sockets.group, mode=HINTS_MODE)
             stack.callback(hints.close)
-            admin = bind(context, sockets.admin, max_bytes=limit)
+            admin = Endpoint(context, sockets.admin, limit)
             stack.callback(admin.close)
             self.server = Server(
                 hints,
@@ -144,7 +166,7 @@ class Daemon:
             self.actuator.start()
             try:
                 notify(READY=1, STATUS=f"policy {self.policy_name}, {len(self.tables)} tables")
-                self.server.run()
+                self.server.run(signals_fd)
             finally:
                 notify(STOPPING=1)
                 self.clean = self.actuator.close(restore=self.config.restore_on_exit)
@@ -251,17 +273,41 @@ def run_daemon(load: Callable[[], Loaded], *, dry_run: bool) -> int:
         FlamegovError: The daemon cannot start.
     """
     config = load().config
-    # Without a handler of their own these would end the process before the board is given back.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _wake_only)
-    with locked(Path(config.state_dir)):
+    raise_file_limit()
+    with signals() as signals_fd, locked(Path(config.state_dir), Path(config.board.root)):
         if not dry_run:
             restore_leftovers(config)
         daemon = Daemon(load, dry_run=dry_run)
         gc.collect()
         gc.freeze()
-        daemon.serve()
+        daemon.serve(signals_fd)
     return 0 if daemon.clean else EXIT_STUCK
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[int]:
+    """Turn the signals that end or reload the daemon into bytes on a descriptor.
+
+    From here on none of them is lost, however early it comes: it waits there for the loop.
+    """
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    # Without a handler of their own these would end the process before the board is given back.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _wake_only)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(reader)
+        os.close(writer)
+
+
+def raise_file_limit() -> None:
+    """Take all the descriptors we may have: libzmq aborts when it cannot accept for want of one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _wake_only(number: int, frame: FrameType | None) -> None:

@@ -36,6 +36,9 @@ DEFAULT_ADDRESS: Final = "ipc:///run/flamegov/hints.sock"
 DEFAULT_ADMIN_ADDRESS: Final = "ipc:///run/flamegov/admin.sock"
 """Where root reaches the daemon."""
 
+_PRINTABLE: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Names end up in logs and on terminals: no line breaks, no escapes."""
+
 _MAX_REASON_CHARS: Final = 500
 
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -46,8 +49,8 @@ InstantNs = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 DurationNs = Annotated[int, Meta(ge=1, le=MAX_DEADLINE_NS)]
 Context = Annotated[int, Meta(ge=0, le=MAX_CONTEXT)]
 MissBudget = Annotated[float, Meta(gt=0, le=0.5)]
-Label = Annotated[str, Meta(max_length=64)]
-Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Label = Annotated[str, Meta(max_length=64, pattern=_PRINTABLE)]
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=_PRINTABLE)]
 Phase = Literal["inference", "decode", "prefill"]
 OptionValue = bool | int | float | Annotated[str, Meta(max_length=256)]
 Options = Annotated[dict[Name, OptionValue], Meta(max_length=32)]

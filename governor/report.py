@@ -28,6 +28,10 @@ def status(daemon: "Daemon", *, detail: bool) -> dict[str, Any]:
         "point": _points(controller, actuator.point(), state.emc_hz),
         "power_mw": state.total_mw,
         "counters": dict(daemon.server.counters)
+        | {
+            "connections_opened": daemon.server.hints.opened,
+            "connections_closed": daemon.server.hints.closed,
+        }
         | {kind.__name__.lower(): n for kind, n in daemon.server.requests.items()}
         | {
             "decisions": controller.decisions,
@@ -46,9 +50,9 @@ def status(daemon: "Daemon", *, detail: bool) -> dict[str, Any]:
 def _mode(daemon: "Daemon") -> str:
     if daemon.dry_run:
         return "dry run"
-    if daemon.controller.paused:
-        return "paused"
-    return "in control" if daemon.actuator.held else "waiting"
+    if daemon.actuator.held:
+        return "giving back" if daemon.controller.paused else "in control"
+    return "paused" if daemon.controller.paused else "waiting"
 
 
 def _points(

@@ -8,10 +8,10 @@ import logging
 import os
 import select
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -19,10 +19,12 @@ import zmq
 
 from governor.actuator import Actuator
 from governor.controller import Controller
+from governor.endpoint import Endpoint
 from governor.messages import (
     AnyRequest,
     Begin,
     Close,
+    Code,
     End,
     MessageError,
     Open,
@@ -71,22 +73,22 @@ class Server:
     """Feeds requests to the controller until told to stop.
 
     Args:
-        hints: ROUTER socket of the applications, bound.
-        admin: ROUTER socket of root, bound.
+        hints: Endpoint of the applications.
+        admin: Endpoint of root.
         controller: Decides.
         actuator: Writes.
         answer: Handles everything that is not about sessions.
         on_signal: Called with each signal number received; returns False to stop the loop.
 
     Attributes:
-        counters: Refusals by code, connections opened and closed, answers dropped.
+        counters: Refusals by code, bad frames, answers dropped, faults of ours.
         requests: Requests by type.
     """
 
     def __init__(
         self,
-        hints: "zmq.Socket[bytes]",
-        admin: "zmq.Socket[bytes]",
+        hints: Endpoint,
+        admin: Endpoint,
         controller: Controller,
         actuator: Actuator,
         *,
@@ -100,8 +102,6 @@ class Server:
         self.requests: Counter[type] = Counter()
         self._bodies: dict[Decision | None, msgspec.Raw] = {}
         self._running = True
-        self._signals_fd = -1
-        self._monitor = _monitor(hints)
         self._handlers: dict[type, Callable[[bytes, Any, int], Session]] = {
             Begin: controller.begin,
             End: controller.end,
@@ -109,28 +109,20 @@ class Server:
             Close: controller.close,
         }
 
-    def run(self) -> None:
-        """Serve until a signal handler says stop."""
-        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._signals_fd = reader
-        old = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        poller = select.poll()
-        for fd in (self.hints.FD, self.admin.FD, self.actuator.wake_fd, reader):
-            poller.register(fd, select.POLLIN)
-        try:
-            self._loop(poller)
-        finally:
-            signal.set_wakeup_fd(old)
-            os.close(reader)
-            os.close(writer)
-            self.hints.disable_monitor()
-            self._monitor.close()
+    def run(self, signals_fd: int) -> None:
+        """Serve until a signal says stop.
 
-    def _loop(self, poller: "select.poll") -> None:
+        Args:
+            signals_fd: Where the numbers of signals arrive.
+        """
+        poller = select.poll()
         next_timer = time.monotonic() + TIMER_S
         # What may have come in before the first wait made no edge to wake us.
-        more = {self.hints: True, self.admin: True}
+        more = {self.hints.socket: True, self.admin.socket: True}
         fds = {socket: int(socket.FD) for socket in more}
+        monitor_fd = int(self.hints.monitor.FD)
+        for fd in (*fds.values(), monitor_fd, self.actuator.wake_fd, signals_fd):
+            poller.register(fd, select.POLLIN)
         while self._running:
             wait_s = 0.0 if any(more.values()) else max(0.0, next_timer - time.monotonic())
             ready = {fd for fd, _ in poller.poll(wait_s * 1000)}
@@ -142,14 +134,16 @@ class Server:
                 self.actuator.take_news()
                 self.controller.state_changed()
                 self.actuator.flush()
-            if self._signals_fd in ready:
-                self._take_signals()
+            if monitor_fd in ready:
+                self.hints.watch()
+            if signals_fd in ready:
+                self._take_signals(signals_fd)
             if time.monotonic() >= next_timer:
                 next_timer = time.monotonic() + TIMER_S
                 self._end_dead_peers()
                 self.controller.timer(time.monotonic_ns())
                 self.actuator.flush()
-                self._count_connections()
+                self.hints.watch()
 
     def _end_dead_peers(self) -> None:
         """End the sessions of processes that are gone, without waiting for their lease."""
@@ -159,21 +153,17 @@ class Server:
                 log.info("client %s is gone: its sessions end", pid)
                 self.controller.peer_died(identity, time.monotonic_ns())
 
-    def _take_signals(self) -> None:
-        for number in os.read(self._signals_fd, 64):
+    def _take_signals(self, signals_fd: int) -> None:
+        """Take all that came: an end goes before a reload, and many reloads are one."""
+        numbers = set(os.read(signals_fd, 4096))
+        for number in sorted(numbers, key=lambda number: number == signal.SIGHUP):
             self._running = self._on_signal(number) and self._running
-
-    def _count_connections(self) -> None:
-        while int(self._monitor.get(zmq.EVENTS)) & _READABLE:
-            description = self._monitor.recv_multipart()[0]
-            closed = int.from_bytes(description[:2], sys.byteorder) == zmq.EVENT_DISCONNECTED
-            self.counters["connections_closed" if closed else "connections_opened"] += 1
-
-    # ---- one request -----------------------------------------------------------------------
+            if not self._running:
+                return
 
     def _drain(self, socket: "zmq.Socket[bytes]") -> bool:
         """Serve what is there, up to a bound; tell whether more may be there."""
-        peers, admin = self.controller.sessions.peers, socket is self.admin
+        peers, admin = self.controller.sessions.peers, socket is self.admin.socket
         for _ in range(DRAIN):
             # Read again after every answer: sending may consume the edge of what came in.
             if not int(socket.get(_EVENTS)) & _READABLE:
@@ -212,18 +202,13 @@ class Server:
         except MessageError as error:
             self._refuse(socket, identity, error)
         except RefusedError as error:
-            self._refuse(
-                socket,
-                identity,
-                MessageError(
-                    error.code,
-                    error.field,
-                    error.reason,
-                    request.id,
-                    session=getattr(request, "session", None),
-                    job=getattr(request, "job", None),
-                ),
-            )
+            self._refuse(socket, identity, _about(request, error.code, error.field, error.reason))
+        except Exception as error:
+            # A fault of ours in one request must not take the clocks from all the others.
+            log.exception("a request failed")
+            self.counters["faults"] += 1
+            reason = f"fault of the daemon, see its log: {type(error).__name__}"
+            self._refuse(socket, identity, _about(request, Code.INTERNAL, "", reason))
 
     def _handle(
         self, socket: "zmq.Socket[bytes]", identity: bytes, request: AnyRequest, address: str
@@ -266,24 +251,23 @@ class Server:
             log.debug("answer dropped: %s", error)
 
 
-def _monitor(socket: "zmq.Socket[bytes]") -> "zmq.Socket[bytes]":
-    """Listen to the connections of a socket (zmq.utils.monitor would load asyncio: 10 MiB)."""
-    address = f"inproc://monitor-{id(socket)}"
-    socket.monitor(address, zmq.EVENT_DISCONNECTED | zmq.EVENT_ACCEPTED)
-    listener: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
-    listener.connect(address)
-    return listener
+def _about(request: AnyRequest, code: Code, field: str, reason: str) -> MessageError:
+    """Say what was wrong with a request that could be read."""
+    session, job = getattr(request, "session", None), getattr(request, "job", None)
+    return MessageError(code, field, reason, request.id, session=session, job=job)
 
 
 def _alive(pid: int) -> bool:
     """Tell whether a process exists; 0, a process of another namespace, counts as alive."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        # A killed process whose parent does not wait for it still has an entry, in state Z.
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    except PermissionError:
-        pass
-    return True
+    except OSError:
+        return True  # of another user, or /proc is hidden from us: the lease decides
+    return stat.rpartition(")")[2].split()[:1] != ["Z"]
 
 
 def _address(frame: zmq.Frame) -> str:

@@ -15,6 +15,9 @@ ACTIVE_PERIODS = 3
 DEFAULT_PERIOD_NS = 1_000_000_000
 """Period assumed until two jobs, a period or a deadline tell better."""
 
+MAX_PERIOD_NS = 10_000_000_000
+"""A longer gap is a break, not a period."""
+
 Key = tuple[bytes, int]
 """Connection identity and the session number its client chose."""
 
@@ -145,7 +148,7 @@ class Session:
         return job
 
     def _learn_period(self, gap_ns: int) -> None:
-        if gap_ns > 0:
+        if 0 < gap_ns <= MAX_PERIOD_NS:
             old = self.learnt_period_ns or gap_ns
             self.learnt_period_ns = (3 * old + gap_ns) // 4
 
@@ -170,7 +173,7 @@ class SessionTable:
 
     Args:
         total: Sessions in all.
-        per_peer: Sessions of one connection.
+        per_peer: Sessions of one process.
     """
 
     def __init__(self, *, total: int, per_peer: int) -> None:
@@ -183,8 +186,10 @@ class SessionTable:
         for peer in self.peers.values():
             yield from peer.sessions.values()
 
-    def check(self, identity: bytes, number: int) -> None:
+    def check(self, identity: bytes, number: int, address: str) -> None:
         """Ask whether a session may be opened.
+
+        A process counts as one peer however often it connects, where its address is known.
 
         Raises:
             RefusedError: The number is taken, or a limit is reached.
@@ -194,14 +199,21 @@ class SessionTable:
             raise RefusedError(
                 Code.DUPLICATE_SESSION, f"session {number} is open already", "$.session"
             )
-        if peer and len(peer.sessions) >= self.per_peer:
+        if self._held_by(identity, address) >= self.per_peer:
             raise RefusedError(
-                Code.LIMIT, f"{self.per_peer} sessions per connection are open; close one"
+                Code.LIMIT, f"{self.per_peer} sessions per process are open; close one"
             )
         if self.count >= self.total:
             raise RefusedError(
                 Code.LIMIT, f"{self.total} sessions are open; raise limits.sessions or close some"
             )
+
+    def _held_by(self, identity: bytes, address: str) -> int:
+        return sum(
+            len(peer.sessions)
+            for key, peer in self.peers.items()
+            if key == identity or (address and peer.address == address)
+        )
 
     def add(self, session: Session, address: str, now_ns: int) -> None:
         """Admit a session that passed :meth:`check`."""

@@ -14,7 +14,8 @@ from estimators.tablestore import TableStore
 from governor.boards import Board
 from governor.cli.config import check_policies
 from governor.config import Config, load_config
-from governor.daemon import open_board
+from governor.daemon import check_writable, open_board
+from governor.errors import BoardError
 
 HELP = "check what the daemon needs"
 
@@ -100,6 +101,9 @@ def _board(config: Config) -> Iterator[Check]:
         return
     try:
         yield from _findings(board)
+        check_writable(board, Path(config.board.root))
+    except BoardError as error:
+        yield Check("board", "fail", str(error))
     finally:
         board.close()
 

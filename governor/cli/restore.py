@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Restore; exit code 4 if something is left."""
     config = load_config(args.config).config
-    with locked(Path(config.state_dir)):
+    with locked(Path(config.state_dir), Path(config.board.root)):
         report = restore_leftovers(config)
     if args.json:
         print(json.dumps(dataclasses.asdict(report)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import zmq
 
 from bench.overhead_rig import MODEL, Daemon, prepare
-from governor.messages import Open, decode_answer, encode
+from governor.messages import Close, Open, Reply, decode_answer, encode
 
 READOUTS = {"scaling_setspeed", "scaling_cur_freq", "cur_freq", "target_freq"}
 CLI = [sys.executable, "-I", "-m", "governor.cli"]
@@ -64,11 +64,18 @@ class Wire:
         self.socket = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(address)
+        self.sessions = []
 
     def __enter__(self) -> "Wire":
         return self
 
     def __exit__(self, *_) -> None:
+        """Close what was opened: all tests are one process, and the daemon counts by process."""
+        for number in self.sessions:
+            self.send(Close(v=1, id=99, session=number, ack=True))
+        while self.sessions and self.socket.poll(500):
+            if decode_answer(self.socket.recv()).id == 99:
+                self.sessions.pop()
         self.socket.close()
 
     def send(self, message) -> None:
@@ -84,7 +91,10 @@ class Wire:
         return self.receive(timeout_s)
 
     def open(self, session=1, model=MODEL, **more):
-        return self.ask(Open(v=1, id=1, session=session, model=model, **more))
+        answer = self.ask(Open(v=1, id=1, session=session, model=model, **more))
+        if isinstance(answer, Reply):
+            self.sessions.append(session)
+        return answer
 
 
 def first_line(path: Path) -> str:
