@@ -25,6 +25,10 @@ LABELS = (
 """Columns of which a slice has one value, in the order in which they are fixed."""
 
 
+MAX_POINTS = 40_000
+"""Cap on CPU times GPU clocks, 200 x 200; a board has a few hundred operating points."""
+
+
 class Row(NamedTuple):
     """One line of the file.
 
@@ -97,7 +101,7 @@ def load_grid(path: Path, *, by: Mapping[str, str] | None = None, column: str = 
     kept, choices = _choose(kept, columns)
     kept, more = _separate(path, kept, columns)
     points = {_point(row, columns): row for row in kept}
-    cpu_hz, gpu_hz, dropped = _rectangle(set(points))
+    cpu_hz, gpu_hz, dropped = _rectangle(path, set(points))
     if len(cpu_hz) * len(gpu_hz) < 2:
         raise ProfileError(
             "a replay needs at least two operating points",
@@ -242,10 +246,18 @@ def _separate(
 
 
 def _rectangle(
+    path: Path,
     points: set[tuple[int, int]],
 ) -> tuple[list[int], list[int], tuple[str, ...]]:
     """Leave out clocks with the fewest points until every pair of the rest was measured."""
     cpu, gpu = sorted({c for c, _ in points}), sorted({g for _, g in points})
+    if len(cpu) * len(gpu) > MAX_POINTS:
+        raise ProfileError(
+            "too many clocks for a grid",
+            where=str(path),
+            why=f"{len(cpu)} CPU x {len(gpu)} GPU clocks, the cap is {MAX_POINTS} points",
+            hint="choose a slice with --by COLUMN=VALUE, or round the clocks to those of the board",
+        )
     dropped = []
     while len(cpu) * len(gpu) > sum((c, g) in points for c in cpu for g in gpu):
         by_cpu = min((sum((c, g) in points for g in gpu) / len(gpu), c) for c in cpu)

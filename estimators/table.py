@@ -4,12 +4,14 @@ It is the one thing that the rooms above need from this one. A table never chang
 is learned online lives in a corrector beside it (``corrector.py``).
 """
 
+import re
+import reprlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -17,13 +19,16 @@ from numpy.typing import NDArray
 
 from estimators.errors import TableError
 from estimators.lines import Lines
-from estimators.tablefile import read_members, write_members
+from estimators.tablefile import read_members, reading, write_members
 
 FORMAT_VERSION = "1.0"
 """Version of the file format, ``major.minor``. History: 1.0 first."""
 
 Phase = Literal["inference", "decode", "prefill"]
+Int63 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
+_VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}")
+_MAX_DEPTH = 32
 _AXES = ("emc_hz", "context", "cpu_hz", "gpu_hz")
 _UNITS = {"emc_hz": "Hz", "context": "tokens", "cpu_hz": "Hz", "gpu_hz": "Hz", "latency_us": "us"}
 _MEMBERS = frozenset({"header", *_AXES, "latency_us", "power_mw", "tail_ratio", "tail_levels"})
@@ -57,12 +62,12 @@ class TableHeader:
     soc: str = ""
     l4t: str = ""
     power_mode: str = ""
-    online_cpus: tuple[int, ...] = ()
-    gpu_tpc_mask: int | None = None
+    online_cpus: tuple[Int63, ...] = ()
+    gpu_tpc_mask: Int63 | None = None
     engine: str = ""
     precision: str = ""
     model: str = ""
-    period_ns: int = 0
+    period_ns: Int63 = 0
     phase: Phase = "inference"
     units: dict[str, str] = field(default_factory=lambda: dict(_UNITS))
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -142,7 +147,8 @@ class LatencyTable:
         text = arrays.pop("header")
         if text.dtype.kind != "U" or text.ndim != 0:
             raise _bad(str(path), "header", "must be one text of JSON")
-        return cls(decode_header(str(path), str(text)), source=str(path), **arrays)
+        with reading(path):
+            return cls(decode_header(str(path), str(text)), source=str(path), **arrays)
 
     def save(self, path: str | Path) -> None:
         """Write the table as ``.npz``, replacing what was there in one step.
@@ -367,17 +373,31 @@ def decode_header(source: str, text: str | bytes) -> TableHeader:
     try:
         raw = msgspec.json.decode(text, type=dict[str, Any])
         _check_version(source, raw.get("format_version"))
+        _check_depth(source, raw)
         return msgspec.convert(raw, TableHeader)
-    except (msgspec.MsgspecError, UnicodeError) as exc:
+    # Deep nesting is a RecursionError, an integer of 5000 digits a ValueError.
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise _bad(source, "header", str(exc)) from exc
 
 
+def _check_depth(source: str, value: object, left: int = _MAX_DEPTH) -> None:
+    """Refuse what could be read but, a few calls deeper in the stack, not written again."""
+    if left == 0:
+        raise _bad(source, "header", f"nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            _check_depth(source, part, left - 1)
+
+
 def _check_version(source: str, version: object) -> None:
-    major, _, minor = str(version).partition(".")
-    if not (major.isdecimal() and minor.isdecimal()):
-        raise _bad(source, "header", f"no format version like {FORMAT_VERSION}: {version!r}")
+    found = _VERSION.fullmatch(str(version))
+    if found is None:
+        shown = reprlib.repr(version)
+        raise _bad(source, "header", f"no format version like {FORMAT_VERSION}: {shown}")
     known = FORMAT_VERSION.partition(".")[0]
-    if int(major) > int(known):
+    if int(found[1]) > int(known):
         raise TableError(
             "table of a newer format",
             where=f"{source}: header",

@@ -188,6 +188,8 @@ def _value(where: str, name: str, text: str) -> float:
 
 def _number(where: str, name: str, text: str) -> float:
     try:
+        if "_" in text:  # Python reads 1_00 as 100; no spreadsheet does
+            raise ValueError
         return float(text)
     except ValueError:
         raise _bad(f"{where}, column {name}", f"{text.strip()!r} is not a number") from None

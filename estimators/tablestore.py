@@ -11,6 +11,8 @@ from estimators.table import LatencyTable, Phase
 TableKey = tuple[str, Phase]
 """Model and phase."""
 
+_MAX_WHY = 200
+
 
 @dataclass(frozen=True, slots=True)
 class TableStore:
@@ -49,6 +51,12 @@ class TableStore:
                 tables[_free_key(table, tables)] = table
             except TableError as exc:
                 problems.append(exc)
+            except Exception as exc:
+                # Whoever may write one file here must not be able to end a governor that holds
+                # the clocks of the board, so even an error nobody foresaw is only that file's.
+                why = f"{type(exc).__name__}: {exc}"[:_MAX_WHY]
+                hint = "remove the file, or make it again"
+                problems.append(TableError("cannot use", where=str(path), why=why, hint=hint))
         return cls(MappingProxyType(tables), tuple(problems))
 
     def get(self, model: str, phase: Phase = "inference") -> LatencyTable:

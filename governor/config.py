@@ -27,26 +27,43 @@ DEFAULT_PATH = Path("/etc/flamegov/flamegov.toml")
 Hz = Annotated[int, Meta(ge=0, le=10**11)]
 Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # what the protocol can tell of
+# No path, address or group can hold a NUL; half a surrogate stands for a byte that is no UTF-8.
+Text = Annotated[str, Meta(pattern=r"^[^\x00\ud800-\udfff]*$")]
 
 
 class Sockets(Struct, frozen=True, forbid_unknown_fields=True):
     """Where applications and operators reach the daemon."""
 
-    hints: Annotated[str, Meta(description="Endpoint for applications.")] = (
+    hints: Annotated[Text, Meta(description="Endpoint for applications.")] = (
         "ipc:///run/flamegov/hints.sock"
     )
-    admin: Annotated[str, Meta(description="Endpoint for root: policy, reload, pause.")] = (
+    admin: Annotated[Text, Meta(description="Endpoint for root: policy, reload, pause.")] = (
         "ipc:///run/flamegov/admin.sock"
     )
     group: Annotated[
-        str, Meta(description="Group that may use the hints socket (mode 0660); '' = leave.")
+        Text, Meta(description="Group that may use the hints socket (mode 0660); '' = leave.")
     ] = "flamegov"
+
+    def __post_init__(self) -> None:
+        """Check what the daemon could not guard, or not bind twice.
+
+        Raises:
+            ValueError: An address is none of a socket file, or both are the same.
+        """
+        for name in ("hints", "admin"):
+            path = getattr(self, name).removeprefix("ipc://")
+            # Neither an abstract name nor one that ZeroMQ picks has a mode or a group.
+            if path.startswith("@") or path == "*":
+                raise ValueError(f"{name} must name a socket file, not 'ipc://{path}'")
+        if self.hints == self.admin:
+            raise ValueError("hints and admin must differ")
 
 
 class Tables(Struct, frozen=True, forbid_unknown_fields=True):
     """Latency tables."""
 
-    dir: Annotated[str, Meta(description="Folder of *.npz tables.")] = "/var/lib/flamegov/tables"
+    dir: Annotated[Text, Meta(description="Folder of *.npz tables.")] = "/var/lib/flamegov/tables"
     force: Annotated[
         bool, Meta(description="Accept tables made with other cores or TPCs online.")
     ] = False
@@ -56,7 +73,7 @@ class BoardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The hardware."""
 
     driver: Annotated[str, Meta(description="Entry point of group flamegov.boards.")] = "sysfs"
-    root: Annotated[str, Meta(description="Folder that holds sys/ and proc/.")] = "/"
+    root: Annotated[Text, Meta(description="Folder that holds sys/ and proc/.")] = "/"
     gpu_mode: Annotated[
         Literal["auto", "pin", "userspace"],
         Meta(description="How the GPU clock is set; auto = userspace where offered, else pin."),
@@ -81,7 +98,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     sessions: Annotated[Count, Meta(description="Sessions in all.")] = 64
     sessions_per_peer: Annotated[Count, Meta(description="Sessions of one connection.")] = 16
     message_bytes: Annotated[
-        int, Meta(ge=256, le=1 << 20, description="Largest message; more ends the connection.")
+        int, Meta(ge=256, le=4096, description="Largest message; more ends the connection.")
     ] = 4096
     lease_ms: Annotated[
         Ms, Meta(description="A session ends when its client was silent for so long, ms.")
@@ -101,11 +118,11 @@ class Idle(Struct, frozen=True, forbid_unknown_fields=True):
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration."""
 
-    policy: Annotated[str, Meta(description="Policy in force; see 'flamegov policy list'.")] = (
+    policy: Annotated[Text, Meta(description="Policy in force; see 'flamegov policy list'.")] = (
         "flame"
     )
     policies: Annotated[
-        dict[str, dict[str, int | float | str | bool]],
+        dict[str, dict[str, Int64 | float | str | bool]],
         Meta(description="Options per policy: [policies.NAME]."),
     ] = {}
     sockets: Sockets = Sockets()
@@ -115,7 +132,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     idle: Idle = Idle()
     state_dir: Annotated[
-        str, Meta(description="Lock and restore journal; must not survive a reboot.")
+        Text, Meta(description="Lock and restore journal; must not survive a reboot.")
     ] = "/run/flamegov"
     restore_on_exit: Annotated[
         bool, Meta(description="Give the board back on exit; false = leave the clocks.")
@@ -156,7 +173,11 @@ def load_config(path: Path | None = None, overrides: Mapping[str, Any] | None = 
     origin: dict[str, str] = {}
     files = list(_files(path))
     for file in files:
-        _merge(merged, _parse(file), origin, str(file))
+        try:
+            _merge(merged, _parse(file), origin, str(file))
+        except RecursionError:
+            hint = "no key of flamegov lies deeper than three sections"
+            raise ConfigError("nested too deeply", where=str(file), hint=hint) from None
     if overrides:
         _merge(merged, overrides, origin, "command line")
     try:
@@ -169,7 +190,11 @@ def load_config(path: Path | None = None, overrides: Mapping[str, Any] | None = 
 
 def _files(path: Path | None) -> Iterator[Path]:
     main = DEFAULT_PATH if path is None else path
-    if main.exists():
+    try:
+        found = main.exists()
+    except OSError as error:  # a folder on the way that may not be searched, a name too long
+        raise ConfigError("cannot read", where=str(main), why=error.strerror or "") from None
+    if found:
         yield main
     elif path is not None:
         raise ConfigError(
@@ -177,7 +202,7 @@ def _files(path: Path | None) -> Iterator[Path]:
             where=str(path),
             hint="give an existing file, or none to use the defaults",
         )
-    if path is None or main.exists():
+    if path is None or found:
         yield from sorted((main.parent / "conf.d").glob("*.toml"))
 
 
@@ -187,7 +212,7 @@ def _parse(file: Path) -> dict[str, Any]:
         return values
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("cannot read", where=str(file), why=str(error)) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError is one; so is an integer of 5000 digits
         raise ConfigError(
             "not valid TOML", where=str(file), why=str(error), hint="correct that line"
         ) from None
@@ -219,6 +244,8 @@ def _explain(
     reason, _, where = text.partition(" - at `$")
     key = where.rstrip("`").lstrip(".")
     hint = "see 'flamegov config show'"
+    if "matching regex" in reason:
+        reason = "holds a NUL or bytes that are not UTF-8"
     unknown = re.search(r"unknown field `([^`]+)`", reason)
     if unknown:
         section = key

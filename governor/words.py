@@ -10,6 +10,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else ""
 
 
+def printable(text: str) -> str:
+    """Escape what would steer a terminal or forge a line: control characters, ESC, newlines."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def mhz(hz: int) -> str:
     """Write a clock in MHz."""
     return f"{hz / 1e6:.0f} MHz" if hz else "-"

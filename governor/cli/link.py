@@ -1,15 +1,30 @@
 """How the verbs talk to a running daemon."""
 
 import argparse
+import json
+from collections.abc import Callable
 from typing import Any
 
 import zmq
 
 from estimators.errors import FlamegovError, Transient
 from governor.config import load_config
-from governor.messages import Request, decode_answer, encode
+from governor.errors import UsageError
+from governor.messages import (
+    MAX_ANSWER_BYTES,
+    Code,
+    Error,
+    MessageError,
+    Request,
+    decode_answer,
+    decode_request,
+    encode,
+)
 
 TIMEOUT_MS = 3000
+
+_USAGE = {Code.POLICY.value, Code.BAD_FIELD.value}
+_STRANGER = "is another program at this address, or a daemon of another version?"
 
 
 class NoDaemonError(FlamegovError, Transient):
@@ -32,15 +47,59 @@ def ask(args: argparse.Namespace, request: Request) -> dict[str, Any]:
     """Send one request and return the body of the reply.
 
     Raises:
-        NoDaemonError: Nobody answers in time.
-        AnswerError: The daemon refused.
+        UsageError: There can be no such address or request, or the daemon knows no such policy or
+            option.
+        NoDaemonError: Nobody answers in time, or not in our protocol.
+        AnswerError: The daemon refused for another reason.
     """
     sockets = load_config().config.sockets
-    address = args.address or (sockets.admin if args.admin else sockets.hints)
+    configured = sockets.admin if args.admin else sockets.hints
+    address = configured if args.address is None else args.address
+    raw = _written(request, admin=args.admin)
+    try:
+        answer = decode_answer(_exchange(address, raw))
+    except MessageError as error:
+        raise _stranger(address, error.reason) from None
+    if isinstance(answer, Error):
+        kind = UsageError if answer.code in _USAGE else AnswerError
+        raise kind(answer.reason, where=address, why=answer.code)
+    return answer.body
+
+
+def show(body: dict[str, Any], text: Callable[[dict[str, Any]], str] | None) -> str:
+    """Write a reply as text, or as JSON if there is no writer of text.
+
+    Raises:
+        NoDaemonError: The reply is not what a daemon of this version sends.
+    """
+    try:
+        return json.dumps(body, indent=2) if text is None else text(body)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _stranger("", f"{type(error).__name__}: {error}") from error
+
+
+def _written(request: Request, *, admin: bool) -> bytes:
+    """Write a request, but only one that the daemon would read: it hangs up on others."""
+    try:
+        raw = encode(request)
+        decode_request(raw, admin=admin)
+    except MessageError as error:
+        raise UsageError("wrong argument", where=error.field, why=error.reason) from None
+    except UnicodeError:
+        raise UsageError("wrong argument", why="it is not UTF-8") from None
+    return raw
+
+
+def _exchange(address: str, raw: bytes) -> bytes:
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(address)
-        socket.send(encode(request))
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_ANSWER_BYTES)
+        try:
+            socket.connect(address)
+        except (zmq.ZMQError, UnicodeError) as error:
+            hint = "write ipc://PATH, with a path of at most 107 bytes"
+            raise UsageError("no address", where=address, why=str(error), hint=hint) from None
+        socket.send(raw)
         if not socket.poll(TIMEOUT_MS):
             raise NoDaemonError(
                 "no daemon answers",
@@ -49,8 +108,8 @@ def ask(args: argparse.Namespace, request: Request) -> dict[str, Any]:
                 hint="is it running and may you use its socket? systemctl status flamegov; "
                 "usermod -aG flamegov $USER",
             )
-        answer = decode_answer(socket.recv())
-    body = getattr(answer, "body", None)
-    if body is None:
-        raise AnswerError(getattr(answer, "reason"), where=address, why=getattr(answer, "code"))  # noqa: B009
-    return dict(body)
+        return socket.recv()
+
+
+def _stranger(address: str, why: str) -> NoDaemonError:
+    return NoDaemonError("the answer is no daemon's", where=address, why=why, hint=_STRANGER)

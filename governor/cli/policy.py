@@ -2,11 +2,13 @@
 
 import argparse
 import json
+from functools import partial
 from typing import Any
 
-from governor.cli.link import add_address, ask
+from governor.cli.link import add_address, ask, show
 from governor.errors import UsageError
-from governor.messages import Policy
+from governor.messages import MessageError, Policy
+from governor.words import printable
 
 HELP = "list, show or swap the policy"
 
@@ -38,9 +40,12 @@ def run(args: argparse.Namespace) -> int:
     name = getattr(args, "name", None)
     if args.action == "shadow" and name == "off":
         name = None
-    request = Policy(v=1, id=1, action=args.action, name=name, options=options)
+    try:
+        request = Policy(v=1, id=1, action=args.action, name=name, options=options)
+    except MessageError as error:
+        raise UsageError("wrong option", where=error.field, why=error.reason) from None
     body = ask(args, request)
-    print(json.dumps(body, indent=2) if args.json else _text(args.action, body))
+    print(show(body, None if args.json else partial(_text, args.action)))
     return 0
 
 
@@ -52,18 +57,20 @@ def _option(text: str) -> tuple[str, Any]:
         return key, json.loads(value)
     except json.JSONDecodeError:
         return key, value
+    except (ValueError, RecursionError) as error:  # an integer of 5000 digits, brackets in brackets
+        raise UsageError(f"option '{key}'", why=str(error)) from None
 
 
 def _text(action: str, body: dict[str, Any]) -> str:
     if action == "list":
         return "\n".join(
-            f"{'*' if name == body['in_force'] else ' '} {name:<12} {text}"
+            printable(f"{'*' if name == body['in_force'] else ' '} {name:<12} {text}")
             for name, text in body["policies"].items()
         )
     if action == "shadow":
-        return f"shadow: {body['shadow'] or 'off'}"
+        return printable(f"shadow: {body['shadow'] or 'off'}")
     lines = [f"{body['name']}: {body['help']}"]
     for option in body["options"]:
         unit = f" {option['unit']}" if option["unit"] else ""
         lines.append(f"  {option['name']} = {option['value']}{unit}  {option['help']}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))

@@ -1,12 +1,11 @@
 """``flamegov status``: what the daemon does, wants and sees."""
 
 import argparse
-import json
 from typing import Any
 
-from governor.cli.link import add_address, ask
+from governor.cli.link import add_address, ask, show
 from governor.messages import Status
-from governor.words import mhz
+from governor.words import mhz, printable
 
 HELP = "show what the daemon does"
 
@@ -20,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask and print."""
     body = ask(args, Status(v=1, id=1, detail=True))
-    print(json.dumps(body, indent=2) if args.json else _text(body))
+    print(show(body, None if args.json else _text))
     return 0
 
 
@@ -45,7 +44,7 @@ def _text(body: dict[str, Any]) -> str:
             f"  deadline {session['deadline_us'] or 0:.0f} us  jobs {session['jobs']}"
             f"  late {late:.2f} %  {'active' if session['active'] else 'idle'}"
         )
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))  # any client may choose a session's name
 
 
 def _shadow(found: dict[str, Any]) -> str:

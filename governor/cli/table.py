@@ -16,6 +16,7 @@ from estimators.table import LatencyTable, Phase, TableHeader
 from estimators.tablecsv import csv_lines, export_csv, import_csv
 from governor.cli import heatmap
 from governor.errors import UsageError
+from governor.words import printable
 
 HELP = "import, export, show and check latency tables"
 
@@ -125,7 +126,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**_summary(table), **cut, "unit": unit, "values": values.tolist()}))
         return 0
-    print(_title(table, cut, unit))
+    print(printable(_title(table, cut, unit)))
     print(heatmap.draw(values[order], rows, columns, corner="CPU \\ GPU MHz"))
     return 0
 
@@ -146,7 +147,8 @@ def _check(args: argparse.Namespace) -> int:
         print(json.dumps({"ok": all(r["ok"] for r in reports), "tables": reports}))
     else:
         for report in reports:
-            print("\n".join(_report_lines(report)))
+            # A table is a stranger's, and so are the names in it.
+            print("\n".join(map(printable, _report_lines(report))))
     return 0 if all(report["ok"] for report in reports) else TableError.exit_code
 
 

@@ -116,3 +116,10 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
     (tmp_path / "grid.csv").write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(ProfileError, match="cannot read the grid"):
         load_grid(tmp_path / "grid.csv")
+
+
+@pytest.mark.timeout(20)
+def test_a_diagonal_of_many_clocks_is_refused_in_time(tmp_path: Path) -> None:
+    path = _write(tmp_path, HEADER, *(f"a,1,{i},{i},1" for i in range(1, 60_001)))
+    with pytest.raises(ProfileError, match="60000 CPU x 60000 GPU clocks, the cap is 40000"):
+        load_grid(path)

@@ -1,6 +1,7 @@
 """Every kind of bad table: one line that says which file, which array, and why."""
 
 import json
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from estimators import tablefile
 from estimators.errors import TableError
 from estimators.table import LatencyTable
+from estimators.tablecsv import import_csv
 from tests.estimators.tables import make_table
 
 
@@ -21,6 +23,10 @@ def _parts(**changes: Any) -> dict[str, Any]:
     parts: dict[str, Any] = {name: getattr(table, name).copy() for name in names}
     parts["header"] = np.array(json.dumps({"format_version": "1.0", "model": "m"}))
     return {**parts, **changes}
+
+
+def _fit(value: str) -> str:
+    return f'{{"format_version":"1.0","fit":{{"a":{value}}}}}'
 
 
 def _refusal(path: Path) -> str:
@@ -56,7 +62,95 @@ def test_missing(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    assert "cannot read table: Is a directory" in _refusal(tmp_path)
+    assert "cannot read table: it is not a regular file" in _refusal(tmp_path)
+
+
+@pytest.mark.timeout(20)
+def test_a_fifo_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.npz")
+    assert "it is not a regular file" in _refusal(tmp_path / "t.npz")
+
+
+def test_a_link_to_an_endless_device_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "t.npz").symlink_to("/dev/zero")
+    assert "it is not a regular file" in _refusal(tmp_path / "t.npz")
+
+
+def test_a_link_to_a_table_is_followed(tmp_path: Path) -> None:
+    make_table().save(tmp_path / "u.npz")
+    (tmp_path / "t.npz").symlink_to("u.npz")
+    assert LatencyTable.load(tmp_path / "t.npz").shape == (2, 3, 4, 3)
+
+
+def test_a_huge_file_is_refused_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "t.npz").open("wb") as sparse:
+        sparse.truncate(tablefile.MAX_TABLE_BYTES + 1)
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("opened"))
+    assert "table too large: the file has" in _refusal(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_packing_that_no_table_has_is_not_unpacked(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "t.npz"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("latency_us.npy", bytes(1000))
+    damaged = bytearray(path.read_bytes())
+    damaged[60] ^= 0xFF
+    path.write_bytes(damaged)
+    assert "latency_us: refused: it is neither stored nor deflated" in _refusal(path)
+
+
+def _npy(head: bytes, body: bytes = b"") -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + body
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        _npy(b"{'descr':'<i8','fortran_order':("),  # an open bracket: TokenError
+        _npy(b"(" * 255),
+        _npy(b"{'descr':'<i8','fortran_order':False,'shape':(True,)}", bytes(8)),  # TypeError
+        _npy(b"{'descr':'<i8','fortran_order':False,'shape':(-1,-1)}", bytes(8)),
+        _npy(b"{'descr':'V0','fortran_order':False,'shape':(5,)}"),
+        _npy(b"-" * 9000 + b"1"),  # RecursionError or MemoryError, as Python pleases
+        b"\x93NUMPY\x01\x00\x10",  # ends inside the length
+        b"",
+    ],
+)
+def test_an_array_whose_own_header_is_hostile(tmp_path: Path, member: bytes) -> None:
+    path = tmp_path / "t.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("cpu_hz.npy", member)
+    assert "not a readable table: " in _refusal(path)
+
+
+def test_a_header_of_impossible_characters(tmp_path: Path) -> None:
+    text = np.frombuffer(b"\xff\xff\xff\x7f", dtype="<U1").reshape(())
+    assert "not a readable table" in _refused(tmp_path, header=text)
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (_fit("[" * 100_000 + "]" * 100_000), "recursion"),
+        (_fit("[" * 40 + "]" * 40), "nested more than 32 deep"),
+        (_fit("9" * 5000), ""),
+        (json.dumps({"format_version": "1" * 5000 + ".0"}), "no format version like 1.0: '111"),
+        (json.dumps({"format_version": "1.0", "period_ns": 10**40}), "period_ns"),
+        ('{"format_version":"1.0","model":"\\ud800"}', ""),
+    ],
+    ids=["nested", "nested-a-little", "digits", "version", "period", "surrogate"],
+)
+def test_a_hostile_header_is_one_short_line(tmp_path: Path, header: str, why: str) -> None:
+    text = _refused(tmp_path, header=np.array(header))
+    assert why in text and len(text) < 500
+    path = tmp_path / "t.csv"
+    path.write_text(f"# header: {header}\nlatency_us\n1\n")
+    with pytest.raises(TableError) as caught:
+        import_csv(path)
+    assert why in str(caught.value) and len(str(caught.value)) < 500
 
 
 def test_garbage(tmp_path: Path) -> None:

@@ -101,6 +101,8 @@ HEAD = "cpu_hz,gpu_hz,latency_us\n"
         (HEAD + "1,2,1e39\n", ": row 2, column latency_us: unusable CSV: '1e39' is not a positive"),
         (HEAD + "1,2,\n", ": row 2, column latency_us: unusable CSV: '' is not a number"),
         (HEAD + "1.5,2,3\n", ": row 2, column cpu_hz: unusable CSV: '1.5' is not a whole number"),
+        (HEAD + "1_00,2,3\n", ": row 2, column cpu_hz: unusable CSV: '1_00' is not a number"),
+        (HEAD + "1,2,3_0\n", ": row 2, column latency_us: unusable CSV: '3_0' is not a number"),
         (HEAD + "1,nan,3\n", ": row 2, column gpu_hz: unusable CSV: 'nan' is not a whole number"),
         (HEAD + "1,-2,3\n", ": row 2, column gpu_hz: unusable CSV: '-2' is not a whole number"),
         (HEAD + "1,1e300,3\n", ": row 2, column gpu_hz: unusable CSV: '1e300' is not a whole"),

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,35 @@ def test_a_corrupt_file_is_told_and_the_others_load(tmp_path: Path) -> None:
     assert [model for model, _ in store] == ["one", "two"]
     (problem,) = store.problems
     assert str(problem).startswith(f"{tmp_path / 'broken.npz'}: not a readable table")
+
+
+def test_an_error_nobody_foresaw_is_only_that_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _table("one").save(tmp_path / "one.npz")
+    _table("two").save(tmp_path / "two.npz")
+    load = LatencyTable.load
+
+    def trip(path: Path) -> LatencyTable:
+        if path.name == "one.npz":
+            raise KeyError("x" * 5000)
+        return load(path)
+
+    monkeypatch.setattr(LatencyTable, "load", trip)
+    store = TableStore.load(tmp_path)
+    assert [model for model, _ in store] == ["two"]
+    (problem,) = store.problems
+    assert str(problem).startswith(f"{tmp_path / 'one.npz'}: cannot use: KeyError: 'xxx")
+    assert len(str(problem)) < 500
+
+
+@pytest.mark.timeout(20)
+def test_a_fifo_among_the_tables_does_not_block_the_others(tmp_path: Path) -> None:
+    _table("one").save(tmp_path / "one.npz")
+    os.mkfifo(tmp_path / "pipe.npz")
+    store = TableStore.load(tmp_path)
+    assert [model for model, _ in store] == ["one"]
+    assert "pipe.npz: cannot read table: it is not a regular file" in str(store.problems[0])
 
 
 def test_a_second_table_of_the_same_is_told(tmp_path: Path) -> None:

@@ -69,6 +69,46 @@ def test_a_file_that_is_no_text_is_an_error(tmp_path):
         load_config(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a=" + "[" * 5000 + "]" * 5000, ["nested too deeply"]),
+        ("[" + ".".join("a" * 5000) + "]\nb=1", ["nested too deeply"]),
+        ("[limits]\nlease_ms=" + "9" * 5000, ["not valid TOML", "digits"]),
+        ("[policies.flame]\nmargin=" + "9" * 30, ["policies", "9223372036854775807"]),
+        ('state_dir="a\\u0000b"', ["state_dir", "NUL"]),
+        ('policy="a\\u0000b"', ["policy", "NUL"]),
+        ('[board]\nroot="a\\u0000b"', ["board.root", "NUL"]),
+        ('[tables]\ndir="a\\u0000b"', ["tables.dir", "NUL"]),
+        ('[sockets]\ngroup="a\\u0000b"', ["sockets.group", "NUL"]),
+        ('[sockets]\nhints="ipc:///a\\u0000b"', ["sockets.hints", "NUL"]),
+        ('[sockets]\nhints="ipc://@abstract"', ["hints", "ipc://@abstract"]),
+        ('[sockets]\nadmin="ipc://*"', ["admin", "ipc://*"]),
+        ('[sockets]\nhints="ipc:///a"\nadmin="ipc:///a"', ["hints and admin must differ"]),
+        ("[limits]\nmessage_bytes = 4097", ["limits.message_bytes", "4096"]),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else "",
+)
+def test_a_hostile_file_is_one_line_never_a_traceback(tmp_path, text, words):
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert "\n" not in message and str(path) in message
+    for word in words:
+        assert word in message
+
+
+def test_a_root_that_is_no_text_is_an_error():
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(EXAMPLE, {"board": {"root": "\udcff"}})
+
+
+def test_a_name_too_long_for_the_file_system_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read: File name too long"):
+        load_config(tmp_path / ("x" * 300))
+
+
 def test_every_key_has_a_meaning():
     assert [key for key, value, text in flatten(Config()) if not text] == []
 
