@@ -228,7 +228,9 @@ def _per_seed(by_model: dict[str, dict[str, list[Score]]], column: str) -> Array
 
 
 def paired_interval(ours: Array, theirs: Array, draws: int = 2000) -> dict[str, Any]:
-    """Bootstrap the mean difference by seed: a win only if the 95 % interval excludes zero.
+    """Bootstrap the mean difference by seed.
+
+    A win needs two seeds or more and a 95 % interval that excludes zero.
 
     Args:
         ours: Errors, ``[seeds, models]``; a seed is a block.
@@ -243,7 +245,7 @@ def paired_interval(ours: Array, theirs: Array, draws: int = 2000) -> dict[str, 
         "difference": float(difference.mean()),
         "low": float(low),
         "high": float(high),
-        "win": bool(high < 0),
+        "win": bool(high < 0) and len(difference) > 1,
     }
 
 
