@@ -6,14 +6,12 @@ stores to memory that outlive the process however it ends. It must never be made
 pins: a clock that still has a file is restored before it is taken again.
 """
 
-import json
 import logging
 import mmap
 import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -27,10 +25,15 @@ _log = logging.getLogger(__name__)
 # 1: page of slots, then b"FLGVJRNL", length and CRC-32 of a JSON header, the header.
 FORMAT = 1
 SUFFIX = ".journal"
+ASIDE = ".corrupt"
 _MAGIC = b"FLGVJRNL"
 _SLOTS_BYTES = 4096
 _PREFIX = len(_MAGIC) + 8
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class _Version(msgspec.Struct):
+    format: int
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,13 +82,15 @@ class Journal:
         self.root = root.resolve()
         self.entries: dict[str, Entry] = {}
         self.notes: list[str] = []
+        self._unread: dict[Path, str] = {}
 
     @classmethod
     def open(cls, directory: Path, root: Path) -> "Journal":
         """Open a folder with whatever an earlier daemon left in it.
 
-        Files of an earlier boot are discarded (the kernel forgot our writes too); unreadable ones
-        are kept aside under another name and noted.
+        Files of an earlier boot are discarded (the kernel forgot our writes too); damaged ones,
+        and those of a newer format, are kept aside as ``NAME.corrupt``. Until that is removed the
+        clock is owed: nobody can tell how it was found, so it must not be taken again.
 
         Raises:
             JournalError: The folder cannot be made or read.
@@ -108,11 +113,12 @@ class Journal:
             JournalError: An earlier daemon left clocks unrestored, or the folder cannot be used.
         """
         journal = cls.open(directory, root)
-        if journal.entries:
+        owed = sorted({*journal.entries, *journal._damaged()})
+        if owed:
             raise JournalError(
                 "it still holds unrestored clocks",
                 where=str(directory),
-                why=", ".join(journal.entries),
+                why=", ".join(owed),
                 hint="run flamegov restore",
             )
         return journal
@@ -128,7 +134,7 @@ class Journal:
             The slot of each knob.
 
         Raises:
-            JournalError: The clock is not restored yet, or the file cannot be written.
+            JournalError: The clock is not restored yet, or the file cannot be written whole.
         """
         if name in self.entries:
             raise JournalError(
@@ -136,6 +142,8 @@ class Journal:
                 where=str(self.entries[name].path),
                 hint="run flamegov restore",
             )
+        if (line := self._damaged().get(name)) is not None:
+            raise JournalError(line)
         header = _Header(FORMAT, boot_id(), str(self.root), name, list(originals))
         path = self.directory / f"{name}{SUFFIX}"
         try:
@@ -144,6 +152,10 @@ class Journal:
             raise _cannot("write", path, exc) from exc
         self.entries[name] = Entry(path, header, page)
         return self.entries[name].slots
+
+    def owes(self, name: str) -> bool:
+        """Tell whether a clock is still to be put back: by us or, its file damaged, by hand."""
+        return name in self.entries or name in self._damaged()
 
     def restore(self, *, only: str | None = None) -> RestoreReport:
         """Put clocks back as they were found and forget those that are.
@@ -154,14 +166,21 @@ class Journal:
         Returns:
             What was restored, kept and left; failures are collected, not raised.
         """
+        for path in list(self._unread):
+            self._load(path)
         files = Files(self.root)
-        report = RestoreReport(notes=tuple(self.notes))
+        left = tuple(line for name, line in self._damaged().items() if only in (None, name))
+        report = RestoreReport(left=left, notes=tuple(self.notes))
         self.notes.clear()
         for entry in [e for e in self.entries.values() if only in (None, e.name)]:
             one = restore_clock(files, entry.originals, entry.slots)
             report += one
-            if one.complete:
+            if not one.complete:
+                continue
+            try:
                 self.discard(entry.name)
+            except JournalError as exc:  # the other clocks come first
+                report += RestoreReport(left=(str(exc),))
         files.close()
         return report
 
@@ -179,25 +198,32 @@ class Journal:
             del self.entries[entry.name]
 
     def _write(self, path: Path, header: _Header) -> mmap.mmap:
-        body = msgspec.json.encode(header)
         fresh = path.with_suffix(".new")
-        prefix = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
-        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            os.write(fd, bytes(_SLOTS_BYTES) + _MAGIC + prefix + body)
-            page = mmap.mmap(fd, _SLOTS_BYTES)
-        finally:
-            os.close(fd)
-        for slot in Entry(path, header, page).slots.values():
-            slot.clear()
-        fresh.replace(path)  # only now, complete, does it count
+            page = _fill(fresh, msgspec.json.encode(header))
+            for slot in Entry(path, header, page).slots.values():
+                slot.clear()
+            fresh.replace(path)  # only now, complete, does it count
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
         return page
 
     def _load(self, path: Path) -> None:
+        self._unread.pop(path, None)
+        try:
+            self._sort_in(path)
+        except FileNotFoundError:
+            return  # removed by hand since it was listed
+        except OSError as exc:  # no reason to call it damaged: it is tried again
+            hint = "see to it, then run flamegov restore"
+            self._unread[path] = f"{path}: cannot be used: {exc.strerror or exc}; {hint}"
+
+    def _sort_in(self, path: Path) -> None:
         try:
             header, page = _read(path)
-        except (OSError, ValueError, msgspec.MsgspecError) as exc:
-            aside = path.with_suffix(".corrupt")
+        except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
+            aside = path.with_suffix(ASIDE)
             path.replace(aside)
             self._note(f"{path}: unreadable ({exc}); kept aside as {aside.name}")
             return
@@ -208,6 +234,16 @@ class Journal:
             self._note(f"{path}: for the board under {header.root}; left alone")
         else:
             self.entries[header.name] = Entry(path, header, page)
+
+    def _damaged(self) -> dict[str, str]:
+        """Name the clocks that only a person can put back, and say how; asks the folder itself."""
+        lines = {path.stem: line for path, line in self._unread.items()}
+        for path in sorted(self.directory.glob(f"*{ASIDE}")):
+            lines[path.stem] = (
+                f"{path}: how {path.stem} was found cannot be read; look at the file, "
+                f"set the clock by hand, then remove the file"
+            )
+        return lines
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -252,12 +288,38 @@ def _read(path: Path) -> tuple[_Header, mmap.mmap]:
     body = head[_PREFIX : _PREFIX + length]
     if len(body) != length or zlib.crc32(body) != crc:
         raise ValueError("its header is damaged")
-    version: Any = json.loads(body).get("format")
+    version = msgspec.json.decode(body, type=_Version).format
     if version != FORMAT:
         raise ValueError(f"its format is {version}, this program reads {FORMAT}")
     header = msgspec.json.decode(body, type=_Header)
+    _check(path, header)
     with path.open("r+b") as file:
         return header, mmap.mmap(file.fileno(), _SLOTS_BYTES)
+
+
+def _check(path: Path, header: _Header) -> None:
+    if header.name != path.stem:
+        raise ValueError(f"it is of another clock, {header.name[:40]!r}")
+    if len({original.role for original in header.knobs}) != len(header.knobs):
+        raise ValueError("it holds a knob twice")
+    for original in header.knobs:
+        if not original.sound:
+            raise ValueError(f"{original.path[:200]} cannot have held {str(original.text)[:40]!r}")
+
+
+def _fill(fresh: Path, body: bytes) -> mmap.mmap:
+    """Write a new file whole and map its page of slots.
+
+    Its room is taken beforehand: storing to a mapped hole of a full tmpfs is a SIGBUS.
+    """
+    prefix = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    data = bytes(_SLOTS_BYTES) + _MAGIC + prefix + body
+    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w+b") as file:
+        os.posix_fallocate(fd, 0, len(data))
+        file.write(data)
+        file.flush()  # all of it, or OSError
+        return mmap.mmap(fd, _SLOTS_BYTES)
 
 
 def _cannot(act: str, path: Path, exc: OSError) -> JournalError:

@@ -129,10 +129,11 @@ class Board:
         if node.acquired:
             return True  # its journal is our own, not an earlier daemon's
         try:
-            if self._journal is not None and node.name in self._journal.entries:
+            if self._journal is not None and self._journal.owes(node.name):
                 # An earlier daemon's pins: they must not be taken for originals.
                 report = self._journal.restore(only=node.name)
                 if not report.complete:
+                    node.unheld = report.left[0]
                     _log.warning("%s is left out for now: %s", node.name, report.left[0])
                     return False
             node.acquire(self._journal)

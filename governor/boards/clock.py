@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from governor.boards.control import Control, PinControl, SpeedControl
 from governor.boards.knob import Original, Role, Slot
-from governor.boards.node import Files
+from governor.boards.node import Files, to_number
 from governor.errors import BoardError, SysfsBusyError, SysfsError
 
 if TYPE_CHECKING:  # the journal stands above the boards; they only fill it
@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # the journal stands above the boards; they only fill it
 
 Domain = Literal["cpu", "gpu"]
 Mode = Literal["auto", "pin", "userspace"]
+
+_UNHELD = "offline, or not acquired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class ClockNode:
         available_hz: Clocks of the list, ascending.
         last_written_hz: Target of the last :meth:`set_hz`; None before the first.
         cpus: CPUs of a cluster.
+        unheld: Why it is not held, while it is not.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class ClockNode:
         self._steps = frozenset(available_hz)
         self.cpus = cpus
         self.last_written_hz: int | None = None
+        self.unheld = _UNHELD
         self.directory = directory
         self._files = files
         self._names = names
@@ -144,7 +148,7 @@ class ClockNode:
         with self._lock:
             control = self._control
             if control is None:
-                why = "it is not held: offline, or not acquired"
+                why = f"it is not held: {self.unheld}"
                 raise SysfsBusyError("write", self.directory, 0, why=why)
             self._moves += 1
             try:
@@ -181,6 +185,7 @@ class ClockNode:
             self._moves += 1
             try:
                 control.take()
+                self.unheld = _UNHELD
             except BoardError:
                 self._control = None  # the journal knows what to put back
                 control.close()
@@ -200,7 +205,7 @@ class ClockNode:
         """Read what has to be put back one day, in the order of restoring.
 
         Raises:
-            SysfsError: A file cannot be read.
+            SysfsError: A file cannot be read, or a limit is no number.
         """
         names = self._names
         governor = self._read(names.governor)
@@ -210,10 +215,10 @@ class ClockNode:
         found = [Original("governor", f"{self.directory}/{names.governor}", governor, words)]
         limits: tuple[tuple[Role, str], ...] = (("min", names.minimum), ("max", names.maximum))
         for role, file in limits:
-            found.append(Original(role, f"{self.directory}/{file}", self._read(file)))
+            found.append(Original(role, f"{self.directory}/{file}", str(self._number(file))))
         if self.uses_speed:
             speed = self._read(names.speed) if governor == "userspace" else ""
-            text = speed if speed.isdecimal() else None
+            text = None if to_number(speed) is None else speed
             found.append(Original("speed", f"{self.directory}/{names.speed}", text))
         return tuple(found)
 
@@ -328,6 +333,13 @@ class ClockNode:
                 node.check_writable()
             finally:
                 node.close()
+
+    def _number(self, file: str) -> int:
+        node = self._files.node(f"{self.directory}/{file}")
+        try:
+            return node.read_int()
+        finally:
+            node.close()
 
     def _read(self, file: str) -> str:
         node = self._files.node(f"{self.directory}/{file}")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from governor.boards.node import Node
+from governor.boards.node import LIMIT, Node, to_number
 
 Role = Literal["governor", "min", "max", "speed"]
 
-NONE = 2**64 - 1
+NONE = LIMIT
 """Slot field without a value."""
 
 FIELDS = 6
@@ -37,6 +37,15 @@ class Original:
     path: str
     text: str | None
     words: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is of a kind that can be put back."""
+        if self.role == "governor":
+            return self.text in self.words
+        if self.text is None:
+            return self.role == "speed"
+        return not self.words and to_number(self.text) is not None
 
 
 class Slot:
@@ -118,7 +127,8 @@ class Slot:
         """Code of a reading; ``NONE`` for one that is no value."""
         if self._words:
             return self._words.get(text, NONE)
-        return int(text) if text.isdecimal() else NONE
+        number = to_number(text)
+        return NONE if number is None else number
 
     def _code(self, value: int | str) -> int:
         return value if isinstance(value, int) else self.code_of(value)

@@ -19,6 +19,9 @@ DryRun = Callable[[Path, str], None]
 OnWrite = Callable[[Path, int], None]
 """Told ``(path, CLOCK_MONOTONIC ns)`` just before each pwrite; keep it short."""
 
+LIMIT = 2**64 - 1
+"""Clocks and limits are below it: 64 bits, of which the journal keeps one value for "none"."""
+
 _PAGE = 4096  # smallest page of a kernel: no sysfs attribute is longer, and all say they are one
 _RETRY_EMPTY = 4
 _RETRY_S = 0.0005
@@ -37,6 +40,14 @@ _HINTS = {
     errno.EIO: "the driver failed; see dmesg",
 }
 _EMPTY = "it is empty"
+
+
+def to_number(text: str, *, signed: bool = False) -> int | None:
+    """Read a number from 0 up to ``LIMIT`` (or, signed, as far below 0); None for anything else."""
+    digits = text[1:] if signed and text.startswith("-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(LIMIT)):
+        return None
+    return int(text) if int(digits) < LIMIT else None
 
 
 class LostControlError(SysfsBusyError):
@@ -137,21 +148,25 @@ class Node:
             raise self._empty()
         return text
 
-    def read_int(self) -> int:
+    def read_int(self, *, signed: bool = False) -> int:
         """Read a number, in the unit of the file.
+
+        Args:
+            signed: Whether it may be below 0.
 
         Raises:
             SysfsBusyError: It is empty: a simulated board shows an offline cluster so.
-            SysfsError: The file cannot be read or holds no number (code 0).
+            SysfsError: The file cannot be read or holds no such number of 64 bits (code 0).
         """
         line = self._line()
         if not line:
             raise self._empty()
-        try:
-            return int(line)
-        except ValueError:
-            why = f"it holds {line[:40].decode('utf-8', 'replace')!r}, not a number"
-            raise SysfsError("read", str(self.path), 0, why=why) from None
+        text = line.decode("utf-8", "replace").strip()
+        number = to_number(text, signed=signed)
+        if number is None:
+            why = f"it holds {text[:40]!r}, not a number in range"
+            raise SysfsError("read", str(self.path), 0, why=why)
+        return number
 
     def write(self, value: int | str) -> None:
         """Write a value with one pwrite.

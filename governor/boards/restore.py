@@ -76,6 +76,8 @@ class _Restorer:
             act()
         except SysfsError as exc:
             self.left.append(str(exc))
+        except ValueError as exc:  # a path, name or number that only a damaged journal holds
+            self.left.append(f"{self._knobs[role].node.path}: cannot be put back: {exc}")
 
     def _wanted(self, role: Role) -> str | None:
         adopted = self._knobs[role].slot.adopted

@@ -79,7 +79,7 @@ class Meter:
             per: Counts of the file per unit wanted.
         """
         try:
-            value = node.read_int() // per
+            value = node.read_int(signed=True) // per
         except SysfsError as exc:
             self.missing[name] = str(exc)
             return None

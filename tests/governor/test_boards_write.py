@@ -53,6 +53,38 @@ def gpu_writes(kernel: KernelOs) -> list[tuple[str, str]]:
     return [(path.rpartition("/")[2], text) for path, text in kernel.writes]
 
 
+@pytest.mark.parametrize("text", ["-5", "9" * 5000, str(2**64 - 1), "+5", "1_000", "<unknown>"])
+def test_a_limit_that_is_no_number_of_64_bits_is_a_sysfs_error(tmp_path: Path, text: str) -> None:
+    root = plain.orin(tmp_path / "root")
+    board = discover(root, options=PIN)
+    before = plain.knobs(root)
+    plain.put(root, f"{plain.GPU}/max_freq", text)
+    with pytest.raises(SysfsError, match=r"max_freq.*not a number"):
+        board.acquire(Journal.create(tmp_path / "run", root))
+    plain.put(root, f"{plain.GPU}/max_freq", plain.GPU_HZ[-1])
+    assert plain.knobs(root) == before
+    board.close()
+
+
+@pytest.mark.parametrize("text", ["-5", "9" * 5000, str(2**64 - 1)])
+def test_a_limit_that_turns_into_nonsense_while_held_is_a_sysfs_error(
+    tmp_path: Path, text: str
+) -> None:
+    root = plain.orin(tmp_path / "root")
+    board = held(root, PIN)
+    assert board.gpu is not None
+    board.gpu.set_hz(plain.GPU_HZ[3])
+    plain.put(root, f"{plain.GPU}/max_freq", text)
+    with pytest.raises(SysfsError, match=r"max_freq.*not a number"):
+        board.gpu.set_hz(plain.GPU_HZ[5])
+    assert [event.kind for event in board.poll().events] == ["gone"]
+    report = board.restore()
+    assert len(report.left) == 1
+    plain.put(root, f"{plain.GPU}/max_freq", plain.GPU_HZ[3])
+    assert board.restore().complete
+    assert plain.get(root, f"{plain.GPU}/max_freq") == str(plain.GPU_HZ[-1])
+
+
 def test_acquire_switches_each_governor_once_and_nothing_else(kernel: KernelOs) -> None:
     board = held(kernel.tree.root)
     assert [text for _, text in kernel.writes] == ["userspace"] * 4

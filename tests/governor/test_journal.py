@@ -1,9 +1,15 @@
 """The restore journal: what it says at any instant, and what becomes of a damaged one."""
 
+import contextlib
+import json
 import os
+import resource
 import signal
 import time
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,7 +171,146 @@ def test_a_cut_journal_is_kept_aside(root: Path, run: Path, keep: int) -> None:
     assert journal.entries == {}
     assert [p.name for p in run.iterdir()] == ["gpu.corrupt"]
     assert "unreadable" in journal.restore().notes[0]
+
+
+def test_a_damaged_journal_leaves_its_clock_to_a_person(root: Path, run: Path) -> None:
+    Journal.create(run, root).add("gpu", KNOBS)
+    path = run / "gpu.journal"
+    path.write_bytes(path.read_bytes()[:4096])
+    advice = r"gpu\.corrupt: .*look at the file, set the clock by hand, then remove the file"
+    for journal in (Journal.open(run, root), Journal.open(run, root)):  # and again, any time later
+        report = journal.restore()
+        assert not report.complete
+        assert len(report.left) == 1
+        assert "\n" not in report.left[0]
+        with pytest.raises(JournalError, match=advice):
+            journal.add("gpu", KNOBS)
+        assert journal.owes("gpu")
+        assert not journal.owes("policy0")
+        assert journal.restore(only="policy0").complete
+    with pytest.raises(JournalError, match=r"gpu.*flamegov restore"):
+        Journal.create(run, root)
+    (run / "gpu.corrupt").unlink()
+    assert journal.restore().complete
     journal.add("gpu", KNOBS)
+
+
+def signed(body: bytes) -> bytes:
+    """A journal whose checksum is right, whatever it says."""
+    head = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    return bytes(4096) + b"FLGVJRNL" + head + body
+
+
+def told(root: Path, **more: object) -> dict[str, Any]:
+    knobs = [{"role": k.role, "path": k.path, "text": k.text, "words": k.words} for k in KNOBS]
+    boot = journal_module.boot_id()
+    whole = {"format": 1, "boot_id": boot, "root": str(root), "name": "gpu", "knobs": knobs}
+    return {**whole, **more}
+
+
+def low(text: str | None) -> list[dict[str, Any]]:
+    return [{"role": "min", "path": LOW.path, "text": text, "words": []}]
+
+
+NEST = b"[" * 50_000 + b"]" * 50_000
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        [1],
+        b'{"format":1,"a":' + NEST + b"}",
+        {"knobs": low("100") * 180},
+        {"knobs": low("junk")},
+        {"knobs": low("-5")},
+        {"knobs": low("9" * 5000)},
+        {"knobs": low(None)},
+        {"knobs": [{"role": "governor", "path": GOVERNOR.path, "text": None, "words": []}]},
+        {"name": "../../x"},
+        {"format": 2},
+    ],
+    ids=lambda what: str(what)[:30],
+)
+def test_one_bad_journal_does_not_stop_the_restore_of_others(
+    root: Path, run: Path, what: dict[str, object] | list[int] | bytes
+) -> None:
+    slots = Journal.create(run, root).add("policy0", KNOBS)
+    wrote(root, slots["min"], LOW.path, 500)
+    whole = told(root, **what) if isinstance(what, dict) else what
+    body = whole if isinstance(whole, bytes) else json.dumps(whole).encode()
+    (run / "gpu.journal").write_bytes(signed(body))
+    report = restore_from(Journal.open(run, root), root)
+    assert [line.partition(":")[0] for line in report.left] == [str(run / "gpu.corrupt")]
+    assert len(report.restored) == 1
+    assert plain.get(root, LOW.path) == "100"
+    assert [p.name for p in run.iterdir()] == ["gpu.corrupt"]
+
+
+def test_a_journal_that_is_a_folder_is_left_and_used_again_when_it_is_gone(
+    root: Path, run: Path
+) -> None:
+    (run / "gpu.journal").mkdir(parents=True)
+    journal = Journal.open(run, root)
+    assert "gpu.journal: cannot be used: Is a directory" in journal.restore().left[0]
+    with pytest.raises(JournalError, match="Is a directory"):
+        journal.add("gpu", KNOBS)
+    (run / "gpu.journal").rmdir()
+    assert journal.restore().complete
+    journal.add("gpu", KNOBS)
+
+
+def test_a_path_no_file_can_have_does_not_stop_the_restore_of_others(root: Path, run: Path) -> None:
+    journal = Journal.create(run, root)
+    odd = journal.add("a", (Original("governor", "sys/\0", "schedutil", GOVERNOR.words),))
+    odd["governor"].intend("userspace")
+    wrote(root, journal.add("b", KNOBS)["min"], LOW.path, 500)
+    report = Journal.open(run, root).restore()
+    assert len(report.left) == len(report.restored) == 1
+    assert plain.get(root, LOW.path) == "100"
+
+
+def test_a_journal_that_cannot_be_removed_does_not_stop_the_restore_of_others(
+    root: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.create(run, root)
+    journal.add("a", KNOBS[:1])
+    wrote(root, journal.add("b", KNOBS)["min"], LOW.path, 500)
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(30, "Read-only file system", path)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    report = journal.restore()
+    assert [line.partition(":")[0] for line in report.left] == [
+        str(run / f"{name}.journal") for name in "ab"
+    ]
+    assert plain.get(root, LOW.path) == "100"
+
+
+@contextlib.contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size; a write across it is cut short, as on a full tmpfs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("allocates", [True, False])
+def test_a_journal_cut_short_by_a_full_tmpfs_is_refused(
+    root: Path, run: Path, monkeypatch: pytest.MonkeyPatch, allocates: bool
+) -> None:
+    journal = Journal.create(run, root)
+    if not allocates:
+        monkeypatch.setattr(os, "posix_fallocate", lambda *_: None)
+    with room_for(4096), pytest.raises(JournalError, match="cannot write the journal"):
+        journal.add("gpu", KNOBS)
+    assert list(run.iterdir()) == []
+    assert journal.entries == {}
+    journal.add("gpu", KNOBS)
+    assert (run / "gpu.journal").stat().st_size > 4096
 
 
 def test_a_flipped_bit_is_noticed(root: Path, run: Path) -> None:

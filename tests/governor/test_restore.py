@@ -16,7 +16,7 @@ from bench.plant.board import load_board
 from bench.plant.tree import build_tree
 from governor.boards import Board, BoardOptions, discover
 from governor.boards.clock import Mode
-from governor.errors import BoardError, JournalError
+from governor.errors import BoardError, JournalError, SysfsBusyError
 from governor.journal import Journal, restore_from
 from tests.boards import plain
 from tests.boards.kernel_os import KernelOs, Killed
@@ -238,6 +238,37 @@ def test_a_start_never_takes_our_own_pins_for_originals(tmp_path: Path) -> None:
     first.close()  # as if killed: nothing is put back
     board = discover(root)
     board.acquire(Journal.open(run, root))  # even without a restore before
+    assert board.restore().complete
+    assert plain.knobs(root) == before
+
+
+def test_a_clock_whose_journal_is_damaged_is_not_taken_until_it_is_seen_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, run = plain.orin(tmp_path / "root"), tmp_path / "run"
+    before = plain.knobs(root)
+    first = discover(root)
+    first.acquire(Journal.create(run, root))
+    assert first.gpu is not None
+    first.gpu.set_hz(918_000_000)
+    first.close()  # as if killed
+    path = run / "gpu.journal"
+    path.write_bytes(path.read_bytes()[:4096])
+    assert not restore_from(Journal.open(run, root), root).complete
+    pinned = {name: text for name, text in plain.knobs(root).items() if GPU in name}
+    board = discover(root)
+    board.acquire(Journal.open(run, root))
+    assert [node.name for node in board.nodes if node.acquired] == ["policy0", "policy4", "policy8"]
+    assert "remove the file" in caplog.messages[-1]
+    assert board.gpu is not None
+    with pytest.raises(SysfsBusyError, match="remove the file"):  # as the status shows it
+        board.gpu.set_hz(612_000_000)
+    assert not board.release().complete
+    assert plain.knobs(root) == before | pinned
+    (root / GPU / "governor").write_bytes(before[f"{GPU}/governor"])  # what the message asks for
+    (run / "gpu.corrupt").unlink()
+    board.acquire(Journal.open(run, root))
+    assert all(node.acquired for node in board.nodes)
     assert board.restore().complete
     assert plain.knobs(root) == before
 
