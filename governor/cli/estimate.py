@@ -48,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it and tell the exit code."""
-    from estimators.maketable import make_table
+    try:
+        from estimators.maketable import make_table
+    except ImportError as error:
+        raise UsageError(
+            "estimating needs more packages", why=str(error), hint="pip install 'flamegov[build]'"
+        ) from error
     from estimators.profilefile import load_profile
     from estimators.profiles import merge_profiles
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 
 import pytest
 
@@ -55,6 +56,12 @@ def test_estimate_refuses_what_makes_no_sense(file, tmp_path):
         call(estimate, file, "-o", tmp_path / "t.npz", "--model", "other")
     with pytest.raises(ProfileError, match="context 9: context out of range"):
         call(estimate, file, "-o", tmp_path / "t.npz", "--contexts", "9")
+
+
+def test_missing_packages_are_named(file, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "estimators.maketable", None)
+    with pytest.raises(UsageError, match=r"pip install 'flamegov\[build\]'"):
+        call(estimate, file, "-o", tmp_path / "t.npz")
 
 
 def test_profiles_are_listed_shown_and_merged(file, tmp_path, capsys):
