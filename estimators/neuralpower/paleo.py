@@ -77,8 +77,8 @@ def paleo_ms(layers: Columns, device: Device, percent_of_peak: float = PERCENT_O
     if not 0.0 < percent_of_peak <= 1.0:
         raise ProfileError("percent of peak must be over 0 and up to 1", why=f"{percent_of_peak:g}")
     padded = layers["batch"] * layers["in_c"]
-    padded *= layers["in_h"] + 2 * layers["pad_h"]
-    padded *= layers["in_w"] + 2 * layers["pad_w"]
+    padded = padded * (layers["in_h"] + 2 * layers["pad_h"])
+    padded = padded * (layers["in_w"] + 2 * layers["pad_w"])
     read = padded if layers.kind == "conv" else layers["in_elements"]
     moved = _BYTES * (read + layers["weights"] + layers["out_elements"])
     least_ms = 1.0 / (device.clock_mhz * 1e3)

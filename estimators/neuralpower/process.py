@@ -157,11 +157,8 @@ class _Member:
         rest = np.log(y) - _log_trend(layers, coefficients)
         return cls(coefficients, GaussianProcess().fit(log_features(layers), rest))
 
-    def predict(self, layers: Columns) -> Array:
-        return self.rest.predict(log_features(layers)) + _log_trend(layers, self.roofline)
-
-    def variance(self, layers: Columns) -> Array:
-        return self.rest.variance(log_features(layers))
+    def predict(self, layers: Columns, features: Array) -> Array:
+        return self.rest.predict(features) + _log_trend(layers, self.roofline)
 
 
 def _log_trend(layers: Columns, coefficients: Array | None) -> Array:
@@ -198,20 +195,21 @@ class DefaultModel:
 
     def predict(self, layers: Columns) -> Array:
         """Estimate the median, ``[m]``."""
+        features = log_features(layers)
         if len(self._members) == 1:
-            return np.exp(self._members[0].predict(layers))
-        means = np.array([member.predict(layers) for member in self._members])
-        estimate: Array = np.exp((self._weights(layers) * means).sum(0))
+            return np.exp(self._members[0].predict(layers, features))
+        means = np.array([member.predict(layers, features) for member in self._members])
+        weights, _ = self._certainty(features)
+        estimate: Array = np.exp((weights * means).sum(0))
         return estimate
 
     def spread(self, layers: Columns) -> Array:
         """Relative standard deviation of a new measurement, ``[m]``."""
-        variance = np.array([member.variance(layers) for member in self._members])
-        spread: Array = np.sqrt((self._weights(layers) * variance).sum(0))
+        weights, variance = self._certainty(log_features(layers))
+        spread: Array = np.sqrt((weights * variance).sum(0))
         return spread
 
-    def _weights(self, layers: Columns) -> Array:
-        """Weights of the members by their certainty at each layer, ``[members, m]``."""
-        weights = np.array([1.0 / member.variance(layers) for member in self._members])
-        result: Array = weights / weights.sum(0)
-        return result
+    def _certainty(self, features: Array) -> tuple[Array, Array]:
+        """Weights of the members by their certainty, and their variances, ``[members, m]``."""
+        variance = np.array([member.rest.variance(features) for member in self._members])
+        return (1.0 / variance) / (1.0 / variance).sum(0), variance

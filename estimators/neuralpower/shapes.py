@@ -5,7 +5,7 @@ and is never put under one. Sizes are elements, not bytes.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -195,6 +195,7 @@ class Columns:
 
     kind: Kind
     shapes: tuple[LayerShape, ...]
+    _columns: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, shapes: Iterable[LayerShape]) -> "Columns":
@@ -215,7 +216,11 @@ class Columns:
         return len(self.shapes)
 
     def __getitem__(self, name: str) -> Array:
-        return np.array([getattr(shape, name) for shape in self.shapes], dtype=np.float64)
+        if name not in self._columns:
+            column = np.array([getattr(shape, name) for shape in self.shapes], dtype=np.float64)
+            column.flags.writeable = False
+            self._columns[name] = column
+        return self._columns[name]
 
     def take(self, rows: NDArray[np.int64]) -> "Columns":
         """Keep some rows."""
