@@ -16,6 +16,10 @@ SUB_VERBS: dict[str, tuple[str, str]] = {
     "replay": ("bench.replay", "score policies on a measured grid of clocks"),
     "calibration": ("bench.calibration", "the simulated board against published measurements"),
     "plant-speed": ("bench.plant_speed", "how fast the simulated board runs"),
+    "profile": (
+        "bench.simprofile",
+        "profile a model on the simulated board, for flamegov estimate",
+    ),
     "estimators": ("bench.estimators", "latency estimators against one another"),
     "neuralpower": ("bench.neuralpower", "layer runtime and power models on measured layers"),
     "paper": ("bench.paper", "the evaluation of the FLAME paper, simulated"),
