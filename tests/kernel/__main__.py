@@ -27,7 +27,7 @@ NEEDS = {
     "xz": "xz-utils",
 }
 LIMIT_S = 600  # for a guest that hangs; on two idle cores the whole takes a third of it
-APPEND = "console=ttyS0 panic=-1 quiet mitigations=off rcupdate.rcu_expedited=1"
+APPEND = "console=ttyS0 panic=-1 loglevel=1 mitigations=off rcupdate.rcu_expedited=1"
 GUEST_CPUS = 4
 GUEST_MIB = 384
 

@@ -4,6 +4,7 @@ Whatever happened - drivers that failed, caps, CPUs that came and went - the boa
 began, cluster by cluster, except where another writer set a value: that one stays.
 """
 
+import gc
 import os
 import random
 import signal
@@ -39,6 +40,7 @@ class Life:
         self._answers, answers = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
+            gc.disable()
             os.close(self._orders)
             os.close(self._answers)
             code = 1
@@ -213,7 +215,10 @@ def one_cpu() -> Iterator[None]:
     """Keep parent and child on one CPU: waking an emulated one takes its host's scheduler."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {0})
+    gc.collect()
+    gc.freeze()  # or each child's collector would touch, and so copy, all there is
     yield
+    gc.unfreeze()
     os.sched_setaffinity(0, before)
 
 
