@@ -38,6 +38,7 @@ format: setup
 
 bench: setup
 	$(BIN)/flamegov bench overhead
+	$(BIN)/flamegov bench paper --quick
 
 clean:
 	rm -rf $(VENV) .cache build dist results .mypy_cache .ruff_cache

@@ -54,12 +54,7 @@ def draw_all(folder: Path, *, quick: bool, workers: int) -> Figures:
     Raises:
         ProfileError: The folder cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ProfileError(
-            "cannot make the folder", where=str(folder), why=error.strerror or ""
-        ) from error
+    _make(folder)
     profiles = pool_profiles()
     decoder = profile_layers(
         Subject("gpt2-large"),
@@ -94,6 +89,14 @@ def draw_all(folder: Path, *, quick: bool, workers: int) -> Figures:
             )
     found["table2"] = profiling_cost()
     return found
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or ""
+        raise ProfileError("cannot make the folder", where=str(folder), why=why) from error
 
 
 _METHODS: dict[str, dict[str, dict[str, float]]] = {

@@ -167,6 +167,7 @@ def cpu_percent(ready: rig.Rig, seconds: float = 6.0) -> float:
 
 def sustained(ready: rig.Rig, seconds: float = 3.0, clients: int = 4) -> dict[str, Any]:
     """Let four processes send as fast as back-pressure lets them; count what arrived."""
+    time.sleep(0.3)  # let the last messages of the part before arrive
     before = ready.served()
     start = time.monotonic()
     sent = rig.flood(ready.folder, ready.hints, clients, seconds)

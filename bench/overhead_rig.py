@@ -164,6 +164,8 @@ class RawSession:
         self._deadlines = itertools.cycle(DEADLINES_NS)
         self.expected_ns = dict.fromkeys(DEADLINES_NS, 10_000_000)
         """What jobs are said to take: as predicted, so that there is nothing to correct."""
+        self.sent = 0
+        """Messages of jobs sent by :meth:`open`."""
 
     def open(self) -> None:
         """Open it and wait for the answer."""
@@ -175,6 +177,7 @@ class RawSession:
             predicted_us = _body(self.socket.recv())["predicted_us"]
             self.expected_ns[deadline_ns] = int(predicted_us * 1000)
             self.socket.send(end)
+            self.sent += 2
 
     def begin_end(self) -> tuple[bytes, bytes]:
         """Encode the two messages of a job, before any clock runs."""
@@ -397,7 +400,7 @@ def _child_flood(address: str, seconds: float) -> None:
         socket.setsockopt(zmq.LINGER, 5000)
         session = RawSession(socket)
         session.open()
-        sent, stop = 0, time.monotonic() + seconds
+        sent, stop = session.sent, time.monotonic() + seconds
         for job in itertools.count():
             now = time.monotonic_ns()
             if now / 1e9 >= stop:

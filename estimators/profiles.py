@@ -21,6 +21,9 @@ Phase = Literal["inference", "decode", "prefill"]
 Clocks = NDArray[np.int64]
 
 LAYER_COLUMNS = ("cpu_us", "gpu_us", "total_us")
+POWER_COLUMN = "power_mw"
+"""Optional column of a layer: rail power while it ran in a loop; no hardware counter."""
+
 RUN_COLUMNS = ("latency_us",)
 PLACE_COLUMNS = ("position", "delta_us")
 AXES = ("emc_hz", "context", "cpu_hz", "gpu_hz")
@@ -147,7 +150,8 @@ class LayerRecord:
     @property
     def counters(self) -> tuple[str, ...]:
         """Names of the counters that were read."""
-        return tuple(n for n in self.samples.values if n not in LAYER_COLUMNS)
+        known = {*LAYER_COLUMNS, POWER_COLUMN}
+        return tuple(name for name in self.samples.values if name not in known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import pytest
 from bench import calibration, plant_speed
 from bench.calibration_checks import Check, all_checks, governed
 
-
 pytestmark = pytest.mark.slow
 
 
