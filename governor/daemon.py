@@ -13,7 +13,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,7 +24,7 @@ from estimators.table import LatencyTable
 from estimators.tablestore import TableKey, TableStore
 from governor.actuator import Actuator, log_report
 from governor.admin import Admin
-from governor.boards import Board, BoardOptions, OnWrite, RestoreReport
+from governor.boards import Board, BoardOptions, OnWrite, RestoreReport, discover
 from governor.config import Config, Loaded
 from governor.controller import Controller
 from governor.endpoint import Endpoint
@@ -41,6 +40,7 @@ log = logging.getLogger(__name__)
 
 HINTS_MODE = 0o660
 EXIT_STUCK = 4
+OWN_DRIVER = "sysfs"
 TRACE_WRITES = 8192
 
 
@@ -51,18 +51,23 @@ def open_board(config: Config, *, dry_run: bool, on_write: OnWrite | None = None
         BoardError: No such driver, or no board there.
     """
     wanted = config.board
-    found = {point.name: point for point in entry_points(group="flamegov.boards")}
-    if wanted.driver not in found:
-        raise BoardError(
-            f"no board driver '{wanted.driver}'", hint=f"installed: {', '.join(sorted(found))}"
-        )
+    make = discover if wanted.driver == OWN_DRIVER else _plugged_driver(wanted.driver)
     options = BoardOptions(gpu_mode=wanted.gpu_mode, lower_min=config.limits.lower_min)
     say = _log_write if dry_run else None
-    make = found[wanted.driver].load()
     board: Board = make(Path(wanted.root), options=options, dry_run=say, on_write=on_write)
     if not dry_run:
         check_writable(board, Path(wanted.root))
     return board
+
+
+def _plugged_driver(name: str) -> Callable[..., Board]:
+    from importlib.metadata import entry_points  # here, for a quick start
+
+    found = {point.name: point for point in entry_points(group="flamegov.boards")}
+    if name not in found:
+        raise BoardError(f"no board driver '{name}'", hint=f"installed: {', '.join(sorted(found))}")
+    driver: Callable[..., Board] = found[name].load()
+    return driver
 
 
 def check_writable(board: Board, root: Path) -> None:

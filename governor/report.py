@@ -2,7 +2,6 @@
 
 import math
 import time
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 def status(daemon: "Daemon", *, detail: bool) -> dict[str, Any]:
     """Describe the daemon, the board and the sessions."""
+    from importlib.metadata import version  # here, for a quick start
+
     controller, actuator = daemon.controller, daemon.actuator
     state = actuator.state
     body: dict[str, Any] = {

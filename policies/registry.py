@@ -7,16 +7,40 @@ imported, so that a broken or heavy plug-in costs nobody else anything.
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
 from estimators.errors import FlamegovError, PolicyError
 from policies.base import API_VERSION, Policy
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 GROUP = "flamegov.policies"
+
+OWN = {
+    "flame": "policies.flame:FlamePolicy",
+    "max": "policies.constant:MaxPolicy",
+    "powersave": "policies.constant:PowersavePolicy",
+    "fixed": "policies.constant:FixedPolicy",
+    "ztt": "policies.ztt:ZttPolicy",
+    "schedutil": "policies.schedutil:SchedutilPolicy",
+    "simple_ondemand": "policies.schedutil:SimpleOndemandPolicy",
+    "jetson_clocks": "policies.references:JetsonClocksPolicy",
+}
+"""Our own entry points again: to read every package's metadata costs 0.1 s of the start."""
 
 
 class PolicyInfo(NamedTuple):
@@ -83,6 +107,9 @@ def load_policy_class(name: str) -> type[Policy]:
         PolicyError: There is no such policy, it cannot be imported, or it was written for another
             version of the contract.
     """
+    if name in OWN:
+        module, _, attribute = OWN[name].partition(":")
+        return cast("type[Policy]", getattr(import_module(module), attribute))
     points = _points()
     if name not in points:
         raise PolicyError(
@@ -180,11 +207,13 @@ def _check_options(cls: type[Policy], name: str, options: Mapping[str, Any]) -> 
     return checked
 
 
-def _points() -> dict[str, EntryPoint]:
+def _points() -> "dict[str, EntryPoint]":
+    from importlib.metadata import entry_points
+
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _distribution(point: EntryPoint) -> str:
+def _distribution(point: "EntryPoint") -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else ""
 
 

@@ -9,16 +9,18 @@ board cannot be driven; 5 another daemon runs; 6 no daemon answers; 130 interrup
 
 import argparse
 import importlib
-import importlib.metadata
 import importlib.util
 import io
 import os
 import sys
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from estimators.errors import FlamegovError
 from governor.errors import UsageError
 from governor.words import nearest, printable
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "flamegov.verbs"
 
@@ -82,8 +84,10 @@ def _hint(name: str) -> str:
     return f"{nearest(name, verb_names())}; run: flamegov --help".lstrip("; ")
 
 
-def _plugged() -> list[importlib.metadata.EntryPoint]:
-    return list(importlib.metadata.entry_points(group=GROUP))
+def _plugged() -> "list[EntryPoint]":
+    from importlib.metadata import entry_points  # here, for a quick start
+
+    return list(entry_points(group=GROUP))
 
 
 def run(args: list[str]) -> int:
@@ -148,7 +152,9 @@ def _dispatch(args: list[str]) -> int:
     if not args or args[0] in {"-h", "--help"}:
         return _help()
     if args[0] == "--version":
-        print(f"flamegov {importlib.metadata.version('flamegov')}")
+        from importlib.metadata import version
+
+        print(f"flamegov {version('flamegov')}")
         return 0
     nested = _NESTED.get((args[0], args[1] if len(args) > 1 else ""))
     verb: Verb = importlib.import_module(nested) if nested else load_verb(args[0])

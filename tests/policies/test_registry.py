@@ -4,6 +4,7 @@ import importlib
 import math
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from estimators.errors import PolicyError
 from policies.constant import FixedPolicy
 from policies.flame import FlamePolicy
 from policies.registry import (
+    OWN,
     available_policies,
     describe_options,
     load_policy,
@@ -206,3 +208,12 @@ def test_the_daemons_share_stays_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_our_own_policies_are_the_entry_points_of_our_distribution() -> None:
+    ours = {
+        point.name: point.value
+        for point in entry_points(group="flamegov.policies")
+        if point.dist is not None and point.dist.name == "flamegov"
+    }
+    assert ours == OWN
