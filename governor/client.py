@@ -121,7 +121,8 @@ class Client:
             period: Time between the starts of jobs, if they are periodic.
             phase: ``"inference"``, or ``"decode"`` or ``"prefill"`` of a language model.
             context: Tokens in the context.
-            miss_budget: Share of jobs that may be late, up to 0.5; default the daemon's.
+            miss_budget: Share of jobs that may be late, up to 0.5; none of today's policies plans
+                with it yet.
             name: What to call the session in ``flamegov status``.
 
         Raises:
