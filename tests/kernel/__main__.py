@@ -26,7 +26,7 @@ NEEDS = {
     "dpkg-deb": "dpkg",
     "xz": "xz-utils",
 }
-LIMIT_S = 600  # for a guest that hangs; on two idle cores the whole takes a third of it
+LIMIT_S = 600  # for a guest that hangs; two busy cores take half of it
 APPEND = "console=ttyS0 panic=-1 loglevel=1 mitigations=off rcupdate.rcu_expedited=1"
 GUEST_CPUS = 4
 GUEST_MIB = 384

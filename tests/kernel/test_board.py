@@ -284,7 +284,7 @@ def test_limits_that_settle_late_never_let_a_clock_above(
     hold: Callable[..., Held], mode: Mode
 ) -> None:
     held = hold(cpu_mode=mode, gpu_mode=mode)
-    for turn in range(40):
+    for turn in range(20):
         khz = (1190400, 1958400)[turn % 2]
         put(CPUFREQ / "policy0/scaling_max_freq", khz)
         put(GPU / "max_freq", (612, 1020)[turn % 2] * MHZ)
@@ -352,7 +352,7 @@ def test_time_of_a_change(hold: Callable[..., Held], report: Callable[[str], Non
             held = hold(cpu_mode=mode, gpu_mode=mode)
             for node, steps in ((held.cpu, (10, 20)), (held.gpu, (2, 6))):
                 times = []
-                for turn in range(40):
+                for turn in range(20):
                     start = time.monotonic_ns()
                     node.set_hz(node.available_hz[steps[turn % 2]])
                     times.append((time.monotonic_ns() - start) / 1e6)
