@@ -61,7 +61,7 @@ def measure(*, rounds: int, say: Any) -> dict[str, Any]:
             say("one-way sends")
             result["oneway_block_ratio"] = oneway(ready)
             say("CPU share at 100 jobs/s")
-            result["cpu_percent"] = cpu_percent(ready)
+            result |= jobs(ready)
             result["daemon_rss_mib"] = round(ready.daemon.rss_mib(), 1)
             say("sustained messages")
             result |= sustained(ready)
@@ -127,13 +127,12 @@ def round_trips(ready: rig.Rig, rounds: int) -> dict[str, Any]:
             if number:  # the first one warms up
                 samples[kind].append(block)
                 sent_ns += stamps if kind == "daemon" else []
-    changed, to_write = ready.hint_to_write_us(sent_ns)
+    changed, _ = ready.hint_to_write_us(sent_ns)
     return {
         "rtt_us": _quantiles(np.concatenate(samples["daemon"])),
         "bare_rtt_us": _quantiles(np.concatenate(samples["echo"])),
         "rtt_ratio": _ratios(samples["daemon"], samples["echo"]),
         "rtt_ratio_control": _ratios(samples["control"], samples["echo"]),
-        "hint_to_write_us": to_write,
         "hints_that_changed_the_point_pct": round(100 * changed / max(1, len(sent_ns)), 1),
         "rounds": rounds,
         "samples_per_kind": rounds * BLOCKS_PER_ROUND * BLOCK,
@@ -157,12 +156,26 @@ def oneway(ready: rig.Rig, blocks: int = 16) -> dict[str, float]:
     }
 
 
-def cpu_percent(ready: rig.Rig, seconds: float = 6.0) -> float:
-    """Tell the daemon's share of one core at 100 jobs/s, two messages each, points changing."""
+def jobs(ready: rig.Rig, seconds: float = 6.0) -> dict[str, Any]:
+    """Do 100 jobs/s, two one-way messages each, points changing.
+
+    Returns:
+        The daemon's share of one core, that of a bare echo server which only takes two such
+        messages per job, and the time from the client's send to the entry of the first write.
+    """
+    count = int(seconds * HZ)
     before, start = ready.daemon.cpu_seconds(), time.monotonic()
-    ready.jobs(int(seconds * HZ), 1 / HZ)
-    used = ready.daemon.cpu_seconds() - before
-    return round(100 * used / (time.monotonic() - start), 2)
+    sent_ns = ready.jobs(count, 1 / HZ)
+    ours = (ready.daemon.cpu_seconds() - before) / (time.monotonic() - start)
+    before, start = ready.echo_cpu_seconds(), time.monotonic()
+    ready.oneway_block("bare", count // 2, 1 / HZ)
+    bare = (ready.echo_cpu_seconds() - before) / (time.monotonic() - start)
+    _, to_write = ready.hint_to_write_us(sent_ns)
+    return {
+        "cpu_percent": round(100 * ours, 2),
+        "cpu_percent_bare_echo": round(100 * bare, 2),
+        "hint_to_write_us": to_write,
+    }
 
 
 def sustained(ready: rig.Rig, seconds: float = 3.0, clients: int = 4) -> dict[str, Any]:

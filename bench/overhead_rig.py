@@ -56,6 +56,13 @@ def probe_table() -> LatencyTable:
     return LatencyTable(header, np.array([0]), context, cpu, gpu, latency)
 
 
+def _cpu_seconds(pid: int) -> float:
+    total_ns = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total_ns += int((task / "schedstat").read_text(encoding="utf-8").split()[0])
+    return total_ns / 1e9
+
+
 class Daemon:
     """A flamegov daemon in a process of its own.
 
@@ -122,10 +129,7 @@ lower_min = true
 
     def cpu_seconds(self) -> float:
         """Tell the CPU time used so far by all its threads, s, to the nanosecond."""
-        total_ns = 0
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            total_ns += int((task / "schedstat").read_text(encoding="utf-8").split()[0])
-        return total_ns / 1e9
+        return _cpu_seconds(self.pid)
 
     def ask(self, message: Any, *, admin: bool = False) -> dict[str, Any]:
         """Send a request and return the body of the reply."""
@@ -211,12 +215,13 @@ class Rig:
         self.daemon.start()
         stack.callback(self.daemon.stop)
         addresses = {"daemon": self.hints}
-        for kind in ("echo", "control"):
+        for kind in ("control", "echo"):
             addresses[kind] = f"ipc://{self.folder}/{kind}.sock"
             child = subprocess.Popen(
                 [sys.executable, "-I", "-m", "bench.overhead_rig", "echo", addresses[kind]]
             )
             stack.callback(_end, child)
+            self._echo_pid = child.pid
         self.sockets = {
             kind: stack.enter_context(dealer(address)) for kind, address in addresses.items()
         }
@@ -273,13 +278,15 @@ class Rig:
                 socket.send(raw, zmq.NOBLOCK)
         return times
 
-    def jobs(self, count: int, period_s: float) -> None:
-        """Do paced jobs through the client, two one-way messages each."""
-        deadlines = itertools.cycle(DEADLINES_NS)
+    def jobs(self, count: int, period_s: float) -> list[int]:
+        """Do paced jobs through the client, two one-way messages each; return when each began."""
+        deadlines, sent = itertools.cycle(DEADLINES_NS), []
         for _ in _paced(count, period_s):
             deadline_ns = next(deadlines)
+            sent.append(time.monotonic_ns())
             self._jobs.begin(deadline=deadline_ns)
             self._end(deadline_ns)
+        return sent
 
     def _end(self, deadline_ns: int) -> None:
         now = time.monotonic_ns()
@@ -306,6 +313,10 @@ class Rig:
         for domain, values in first.items():
             levels[domain] = _levels(list(values.values()))
         return len(moved), levels
+
+    def echo_cpu_seconds(self) -> float:
+        """Tell the CPU time used so far by the echo server, s."""
+        return _cpu_seconds(self._echo_pid)
 
     def served(self) -> int:
         """Tell how many begin and end messages the daemon has handled."""

@@ -31,7 +31,7 @@ Command = Literal["acquire", "release", "poll", "stop"]
 
 
 class Writer(threading.Thread):
-    """Owns one clock node: nobody else writes it.
+    """Owns one clock node: whoever writes it holds its gate.
 
     Attributes:
         target_hz: Newest wish; 0 before the first.
@@ -80,15 +80,21 @@ class Writer(threading.Thread):
         nice = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, min(19, nice + WRITER_NICE))
         while (rest := self._wake.get()) is not None:
-            # Threads woken all at once fight for the interpreter lock. A write that blocks lets
-            # the next one run beside it; one that returns at once is better done before it.
-            first = self._quick
-            if rest and not first:
+            # A write that blocks must let the next one run beside it. Where writes return at once,
+            # to wake a thread for each costs more than all the writes.
+            if rest and not self._quick:
                 rest[0].wake(rest[1:])
-            with self.gate:
-                self._write(self.target_hz)
-            if rest and first:
-                rest[0].wake(rest[1:])
+                rest = ()
+            self._serve()
+            for at, other in enumerate(rest):
+                if not other._quick:
+                    other.wake(rest[at + 1 :])
+                    break
+                other._serve()
+
+    def _serve(self) -> None:
+        with self.gate:
+            self._write(self.target_hz)
 
     def _write(self, hz: int) -> None:
         if not hz or hz == self._done_hz:
@@ -192,8 +198,6 @@ class Actuator:
         if not self._unsent:
             return
         self._unsent = False
-        # Answers are still with libzmq's own thread; let it run before four others are woken.
-        os.sched_yield()
         if self.held and self._asked:
             self._send(self._point)
         elif not self._asked:
@@ -251,8 +255,8 @@ class Actuator:
         wishes = [
             (w, point.cpu_hz if w.node.domain == "cpu" else point.gpu_hz) for w in self.writers
         ]
-        if len(wishes) > 1:
-            wishes.sort(key=lambda wish: wish[1] <= wish[0].target_hz)
+        # Increases first; and the GPU before the CPU, because its writes take longest.
+        wishes.sort(key=lambda wish: (wish[1] <= wish[0].target_hz, wish[0].node.domain == "cpu"))
         due = [writer for writer, hz in wishes if hz and writer.request(hz)]
         if due:
             due[0].wake(due[1:])
