@@ -4,18 +4,19 @@ Whatever happened - drivers that failed, caps, CPUs that came and went - the boa
 began, cluster by cluster, except where another writer set a value: that one stays.
 """
 
+import functools
 import gc
 import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from estimators.errors import FlamegovError
-from governor.boards import BoardOptions, discover
+from governor.boards import Board, BoardOptions, discover
 from governor.boards.clock import Mode
 from governor.journal import Journal, restore_from
 from tests.kernel import orinlike
@@ -35,7 +36,8 @@ THEIRS = {"cpu": CPU_KHZ[13::3], "gpu": tuple(hz + 5000 for hz in GPU_HZ[4:-1:3]
 class Life:
     """A governor in a process of its own that does what it is told, one command at a time."""
 
-    def __init__(self, run: Path, options: BoardOptions) -> None:
+    def __init__(self, run: Path, options: BoardOptions, *, look: bool) -> None:
+        known = None if look else _known(options)
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
         self.pid = os.fork()
@@ -45,7 +47,7 @@ class Life:
             os.close(self._answers)
             code = 1
             try:
-                _live(orders, answers, run, options)
+                _live(orders, answers, run, lambda: known or discover(ROOT, options=options))
                 code = 0
             finally:
                 os._exit(code)
@@ -75,10 +77,16 @@ class Life:
         os.close(self._answers)
 
 
-def _live(orders: int, answers: int, run: Path, options: BoardOptions) -> None:
+@functools.cache
+def _known(options: BoardOptions) -> Board:
+    """Find the board once for all lives that are driven alike: finding it is what takes longest."""
+    return discover(ROOT, options=options)
+
+
+def _live(orders: int, answers: int, run: Path, find: Callable[[], Board]) -> None:
     journal = Journal.open(run, ROOT)
     restore_from(journal, ROOT)
-    board = discover(ROOT, options=options)
+    board = find()
     order = ["take"]
     while True:
         said = b"."
@@ -193,7 +201,7 @@ def random_order(rng: random.Random) -> str:
 
 
 def random_life(run: Path, rng: random.Random, world: World, options: BoardOptions) -> None:
-    life = Life(run, options)
+    life = Life(run, options, look=rng.random() < 0.2)
     for _ in range(rng.randint(1, 5)):
         order = random_order(rng)
         life.tell(order)
@@ -210,11 +218,21 @@ def random_life(run: Path, rng: random.Random, world: World, options: BoardOptio
     life.end(signal.SIGKILL if ending < 0.7 else 0)
 
 
+def _warm_up(folder: Path) -> None:
+    """Have everything that is made at its first use made before the forks."""
+    board = discover(ROOT)
+    board.acquire(Journal.create(folder / "warm", ROOT))
+    board.nodes[0].set_hz(board.nodes[0].available_hz[-1])
+    assert board.restore().complete
+    board.close()
+
+
 @pytest.fixture
-def one_cpu() -> Iterator[None]:
+def one_cpu(tmp_path: Path) -> Iterator[None]:
     """Keep parent and child on one CPU: waking an emulated one takes its host's scheduler."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {0})
+    _warm_up(tmp_path)
     gc.collect()
     gc.freeze()  # or each child's collector would touch, and so copy, all there is
     yield
