@@ -102,6 +102,7 @@ class Server:
         self.requests: Counter[type] = Counter()
         self._bodies: dict[Decision | None, msgspec.Raw] = {}
         self._running = True
+        self._answered = False
         self._handlers: dict[type, Callable[[bytes, Any, int], Session]] = {
             Begin: controller.begin,
             End: controller.end,
@@ -129,6 +130,10 @@ class Server:
             for socket, pending in more.items():
                 if pending or fds[socket] in ready:
                     more[socket] = self._drain(socket)
+            if self._answered:
+                # The answer is still with libzmq's own thread: let it go before writers wake.
+                self._answered = False
+                os.sched_yield()
             self.actuator.flush()
             if self.actuator.wake_fd in ready:
                 self.actuator.take_news()
@@ -245,6 +250,7 @@ class Server:
         try:
             socket.send(identity, _SNDMORE)
             socket.send(raw, _NOBLOCK)
+            self._answered = True
         except zmq.ZMQError as error:
             # A peer that does not read, or is gone: its loss, not the others'.
             self.counters["answers_dropped"] += 1
