@@ -5,12 +5,14 @@ import json
 from pathlib import Path
 
 from bench.estimators_profile import Subject, full_profile
-from bench.plant.board import board_names
 from bench.plant.workload import WORKLOADS
-from bench.plant.worlds import get_world
+from bench.plant.worlds import WORLDS, get_world
 from estimators.profilefile import save_profile
 
 HELP = "profile a model on the simulated board"
+
+BOARDS = ("agx-orin", "orin-nx", "orin-nano")
+"""Those with physics."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,10 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model", choices=sorted(WORKLOADS), metavar="MODEL", help="such as resnet50"
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="file: .json or .json.gz")
+    parser.add_argument("--board", default="agx-orin", choices=BOARDS, help="simulated board")
     parser.add_argument(
-        "--board", default="agx-orin", choices=board_names(), help="simulated board"
+        "--world",
+        default="plain",
+        choices=sorted(WORLDS),
+        help="how the board departs from the plain one",
     )
-    parser.add_argument("--world", default="plain", help="how the board departs from the plain one")
     parser.add_argument("--seed", type=int, default=0, help="seed of all noise")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -169,6 +169,14 @@ class Daemon:
                 on_signal=self._on_signal,
             )
             self.actuator.start()
+            log.info(
+                "policy %s, %d tables, board %s, hints on %s%s",
+                self.policy_name,
+                len(self.tables),
+                self.board.identity.model or "unknown",
+                sockets.hints,
+                ", dry run" if self.dry_run else "",
+            )
             try:
                 notify(READY=1, STATUS=f"policy {self.policy_name}, {len(self.tables)} tables")
                 self.server.run(signals_fd)

@@ -207,6 +207,8 @@ class Server:
         except MessageError as error:
             self._refuse(socket, identity, error)
         except RefusedError as error:
+            if error.code is Code.UNKNOWN_MODEL:
+                log.warning("a session is refused: %s", error.reason)
             self._refuse(socket, identity, _about(request, error.code, error.field, error.reason))
         except Exception as error:
             # A fault of ours in one request must not take the clocks from all the others.

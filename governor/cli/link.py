@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,9 @@ def ask(args: argparse.Namespace, request: Request) -> dict[str, Any]:
         AnswerError: The daemon refused for another reason.
     """
     sockets = load_config().config.sockets
-    configured = sockets.admin if args.admin else sockets.hints
+    # The variable that applications follow names the hints socket.
+    hints = os.environ.get("FLAMEGOV_ADDRESS") or sockets.hints
+    configured = sockets.admin if args.admin else hints
     address = configured if args.address is None else args.address
     raw = _written(request, admin=args.admin)
     try:

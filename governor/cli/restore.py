@@ -5,6 +5,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+from governor.boards import RestoreReport
 from governor.config import load_config
 from governor.daemon import restore_leftovers
 from governor.lock import locked
@@ -26,12 +27,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(dataclasses.asdict(report)))
     else:
-        print(_text(report.restored, report.kept, report.left))
+        print(_text(report, config.state_dir))
     return 0 if report.complete else 4
 
 
-def _text(restored: tuple[str, ...], kept: tuple[str, ...], left: tuple[str, ...]) -> str:
-    lines = [f"restored  {line}" for line in restored]
-    lines += [f"kept      {line} (another writer owns it now)" for line in kept]
-    lines += [f"left      {line}" for line in left]
-    return "\n".join(lines) or "nothing to restore"
+def _text(report: RestoreReport, state_dir: str) -> str:
+    lines = [f"restored  {line}" for line in report.restored]
+    lines += [f"kept      {line} (another writer owns it now)" for line in report.kept]
+    lines += [f"left      {line}" for line in report.left]
+    return "\n".join(lines) or f"nothing to restore in {state_dir}"
