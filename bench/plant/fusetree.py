@@ -13,7 +13,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from ctypes.util import find_library
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bench.plant.errors import KernelError, PlantError
@@ -29,12 +31,25 @@ _CACHED_S = 0.1  # how long the kernel may believe a name: a path has ten parts 
 _HINT = "install libfuse (apt-get install fuse3) and the fuse extra, or use plain files"
 
 
+def _library() -> ModuleType:
+    """Import mfusepy on libfuse 3 where there is one: left to itself it takes libfuse 2 first.
+
+    Raises:
+        ImportError: mfusepy is not installed.
+        OSError: There is no libfuse.
+    """
+    newest = find_library("fuse3")
+    if newest:
+        os.environ.setdefault("FUSE_LIBRARY_PATH", newest)
+    return importlib.import_module("mfusepy")
+
+
 def fuse_missing() -> str:
     """Tell what FUSE lacks on this machine, in a few words; empty when it can be used."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "/dev/fuse is missing or not accessible"
     try:
-        importlib.import_module("mfusepy")
+        _library()
     except ImportError:
         return "the Python package mfusepy is missing"
     except OSError as error:
@@ -226,7 +241,7 @@ def unmount(root: Path) -> None:
 
 
 def _mount(operations: Operations, point: Path) -> None:
-    fuse = importlib.import_module("mfusepy")
+    fuse = _library()
     fuse.FUSE(
         operations,
         str(point),
