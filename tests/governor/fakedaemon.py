@@ -87,7 +87,7 @@ class FakeDaemon:
             raise MessageError(Code.REOPEN, "$.session", reason, request.id, session=number)
 
 
-def wait_until(true: Callable[[], object], timeout_s: float = 5) -> None:
+def wait_until(true: Callable[[], object], timeout_s: float = 30) -> None:
     """Wait until something holds."""
     end_s = time.monotonic() + timeout_s
     while not true():
