@@ -412,7 +412,7 @@ def _child_flood(address: str, seconds: float) -> None:
         session = RawSession(socket)
         session.open()
         sent, stop = session.sent, time.monotonic() + seconds
-        for job in itertools.count():
+        for job in itertools.count(session.sent):
             now = time.monotonic_ns()
             if now / 1e9 >= stop:
                 break
@@ -423,7 +423,9 @@ def _child_flood(address: str, seconds: float) -> None:
             socket.send(encode(End(v=1, session=1, job=job, start_ns=now, end_ns=now + 10**6)))
             sent += 2
         socket.send(encode(Close(v=1, id=9, session=1, ack=True)))
-        socket.recv()
+        # Its answer says that all before it has arrived; to leave earlier would lose the rest.
+        while decode_answer(socket.recv()).id != 9:
+            pass
     print(json.dumps(sent))
 
 
