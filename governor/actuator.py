@@ -210,10 +210,6 @@ class Actuator:
         self._asked = False
         self._commands.put("release")
 
-    def poll_now(self) -> None:
-        """Ask for a fresh state."""
-        self._commands.put("poll")
-
     def take_news(self) -> None:
         """Clear ``wake_fd`` after it became readable."""
         with contextlib.suppress(BlockingIOError):
