@@ -1,7 +1,7 @@
 """Draw charts as SVG that takes its colours from the page it is put into.
 
-matplotlib lays the chart out in sentinel colours; these are then replaced by CSS variables, which
-``bench/report.py`` defines for light and dark pages.
+matplotlib draws in the colours of a light page; in the SVG they are replaced by CSS variables,
+which ``bench/report.py`` defines for light and dark pages.
 """
 
 import importlib.util
@@ -15,33 +15,17 @@ from estimators.errors import FlamegovError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_INK, _GRID = "#010203", "#040506"
-_SERIES = tuple(f"#0708{i:02x}" for i in range(9, 15))
+_INK, _GRID = "#1c2126", "#d5d9dd"
+_SERIES = ("#0b63a5", "#c2540a", "#17806a", "#9a3f86", "#8a6d00", "#4a5568")
 
 COLOURS = {
     _INK: "var(--ink)",
     _GRID: "var(--grid)",
-    **{sentinel: f"var(--series-{i})" for i, sentinel in enumerate(_SERIES, 1)},
+    **{colour: f"var(--series-{i})" for i, colour in enumerate(_SERIES, 1)},
 }
-"""Sentinel colour to CSS variable."""
+"""Colour that is drawn with (a light page's) to CSS variable."""
 
 SERIES_COUNT = len(_SERIES)
-
-
-class Palette(NamedTuple):
-    """Colours of a chart: text, grid, and the series in turn."""
-
-    ink: str
-    grid: str
-    series: tuple[str, ...]
-
-
-_SENTINELS = Palette(_INK, _GRID, _SERIES)
-_LIGHT = Palette(
-    "#1c2126",
-    "#d5d9dd",
-    ("#0b63a5", "#c2540a", "#17806a", "#9a3f86", "#8a6d00", "#4a5568"),
-)
 
 
 class Series(NamedTuple):
@@ -81,58 +65,56 @@ def check_matplotlib() -> None:
         raise FlamegovError("charts need matplotlib", hint="pip install 'flamegov[bench]'")
 
 
-def stack(panels: Sequence[Panel], x_label: str) -> str:
-    """Draw panels one above the other and return the ``<svg>`` element.
+class Picture(NamedTuple):
+    """A chart drawn.
+
+    Attributes:
+        svg: The ``<svg>`` element for a page.
+        png: A PNG file, on white.
+    """
+
+    svg: str
+    png: bytes
+
+
+def stack(panels: Sequence[Panel], x_label: str) -> Picture:
+    """Draw panels one above the other.
 
     Raises:
         FlamegovError: matplotlib is not installed.
     """
-    return _inline(_save(panels, x_label, _SENTINELS, "svg").decode())
-
-
-def stack_png(panels: Sequence[Panel], x_label: str) -> bytes:
-    """Draw the same on white, as a PNG file.
-
-    Raises:
-        FlamegovError: matplotlib is not installed.
-    """
-    return _save(panels, x_label, _LIGHT, "png")
-
-
-def _save(panels: Sequence[Panel], x_label: str, palette: Palette, kind: str) -> bytes:
     check_matplotlib()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     style: dict[Any, Any] = {
         "svg.fonttype": "none", "svg.hashsalt": "flamegov", "font.size": 9,
-        "text.color": palette.ink, "axes.edgecolor": palette.grid,
-        "axes.labelcolor": palette.ink, "xtick.color": palette.ink,
-        "ytick.color": palette.ink, "grid.color": palette.grid,
+        "text.color": _INK, "axes.edgecolor": _GRID, "axes.labelcolor": _INK,
+        "xtick.color": _INK, "ytick.color": _INK, "grid.color": _GRID,
         "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
     }  # fmt: skip
-    svg = kind == "svg"
+    svg, png = io.BytesIO(), io.BytesIO()
     with rc_context(style):
         figure = Figure(figsize=(6.4, 0.6 + 1.7 * len(panels)), layout="constrained")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axis, panel in zip(axes, panels, strict=True):
-            _draw(axis, panel, palette)
+            _draw(axis, panel)
         axes[-1].set_xlabel(x_label)
-        buffer = io.BytesIO()
-        figure.savefig(
-            buffer, format=kind, transparent=svg, metadata={"Date": None} if svg else None, dpi=150
-        )
-    return buffer.getvalue()
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once for both
+        figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(png, format="png", dpi=150)
+    return Picture(_inline(svg.getvalue().decode()), png.getvalue())
 
 
-def _draw(axis: "Axes", panel: Panel, palette: Palette) -> None:
+def _draw(axis: "Axes", panel: Panel) -> None:
     for position, series in enumerate(panel.series):
         colour = position if series.colour is None else series.colour
         axis.plot(
             series.x,
             series.y,
             label=series.label,
-            color=palette.series[colour % len(palette.series)],
+            color=_SERIES[colour % SERIES_COUNT],
             linestyle="--" if series.dashed else "-",
             linewidth=1.2,
             drawstyle="steps-post" if series.step else "default",
@@ -151,6 +133,6 @@ def _inline(svg: str) -> str:
     element = re.sub(r'<g id="[^"]*">', "<g>", element)  # ids would repeat over charts
     element = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", element, count=1)
     element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
-    for sentinel, variable in COLOURS.items():
-        element = element.replace(sentinel, variable)
+    for colour, variable in COLOURS.items():
+        element = element.replace(colour, variable)
     return element.strip()

@@ -163,7 +163,7 @@ def _chart(
     rate.append(Series("required", x, np.repeat(wanted, 2).tolist(), dashed=True, colour=0))
     power.append(Series("oracle", x, np.repeat(least, 2).tolist(), dashed=True, colour=0))
     panels = [Panel("jobs/s", rate), Panel("CPU MHz", cpu), Panel("GPU MHz", gpu)]
-    return stack([*panels, Panel("power, W", power)], "time, s")
+    return stack([*panels, Panel("power, W", power)], "time, s").svg
 
 
 def _held(label: str, x: Sequence[float], y: Sequence[float], colour: int) -> Series:

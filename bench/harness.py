@@ -51,6 +51,7 @@ def run_all(
     store = Store(folder)
     found = {unit_key(unit): store.get(unit) for unit in units}
     missing = [unit for unit in units if found[unit_key(unit)] is None]
+    missing.sort(key=_jobs, reverse=True)  # the longest first, so that all workers end together
     with ExitStack() as stack:
         report = progress or stack.enter_context(_Bar(len(missing)))
         compute = _on_cluster(missing, scheduler) if scheduler else _on_cores(missing, workers)
@@ -64,6 +65,13 @@ def run_all(
 def unit_key(unit: Unit) -> str:
     """Name a unit for look-ups."""
     return repr(unit)
+
+
+def _jobs(unit: Unit) -> float:
+    cell = unit.cell
+    counted = sum(segment.jobs for segment in cell.segments)
+    timed = (cell.seconds + unit.policy.learn_s) * cell.rate_hz
+    return (counted or timed) * unit.seeds
 
 
 def _result(unit: Unit, found: dict[str, Any] | None) -> Result:

@@ -27,8 +27,9 @@ from bench.plant.worlds import get_world
 from governor.boards.sensors import Rails
 from policies.base import Attainable
 
-BLOCK, BLOCKS = 64, 16
-"""Jobs drawn together, and blocks in the pool of a seed: 1024 jobs."""
+BLOCK, BLOCKS, TOKEN_BLOCKS = 64, 16, 4
+"""Jobs drawn together, and blocks in the pool of a seed: 1024 jobs, or 256 tokens, which take ten
+times as long to draw."""
 
 KNOT = 64
 """Tokens between contexts at which latency is evaluated; linear in between."""
@@ -86,6 +87,7 @@ class Subject:
         self.cost = lru_cache(maxsize=1 << 15)(self._cost)
         self._anchor = lru_cache(maxsize=1 << 10)(self._nearest_anchor)
         self._sensed = self._sensed_labels()
+        self._blocks = TOKEN_BLOCKS if self.engine.workload.network.max_context else BLOCKS
 
     def clocks(self, cpu_hz: int, gpu_hz: int) -> Clocks:
         """Complete an operating point by the memory clock in force."""
@@ -102,7 +104,7 @@ class Subject:
     def luck(self, seed: int, job: int, clocks: Clocks) -> float:
         """Tell a job's latency over the latency without noise."""
         number, index = divmod(job, BLOCK)
-        number %= BLOCKS
+        number %= self._blocks
         anchor = self._anchor(clocks)
         key = (seed, number, anchor)
         block = self._luck.get(key)

@@ -24,8 +24,11 @@ CPU_DELAY_US, GPU_DELAY_US = 1300.0, 5300.0
 
 _NEVER = math.inf
 
-_TYPES = "dfffIIHHbf"
-"""Array types of the columns of :class:`Records`."""
+_TYPES = "dffdIIHHb"
+"""Array types of the columns of a run: start, latency, deadline, meter, clocks, context ..."""
+
+_FLUSH = 1024
+"""Rows kept as tuples before they go to the columns together."""
 
 
 class Records(NamedTuple):
@@ -95,6 +98,8 @@ class VirtualBoard:
 
     def request(self, point: OperatingPoint) -> None:
         """Ask for clocks; 0 leaves one as it is."""
+        if point == self._wanted:
+            return
         for field, old, new, delay_us in (
             ("cpu_hz", self._wanted.cpu_hz, point.cpu_hz, CPU_DELAY_US),
             ("gpu_hz", self._wanted.gpu_hz, point.gpu_hz, GPU_DELAY_US),
@@ -242,9 +247,9 @@ def run_policy(
         PolicyError: The policy leaves the clocks to the board, which nobody governs here.
     """
     columns: list[Any] = [array(kind) for kind in _TYPES]
+    rows: list[tuple[Any, ...]] = []
     daemon = None if make_policy is None else _Daemon(board, make_policy, table)
     due_us = 0.0
-    marks: list[tuple[float, float]] = []
     for index, (place, stretch, context) in enumerate(_jobs(stretches, cell)):
         board.subject = stretch.subject
         deadline_us = stretch.segment.deadline_ms * 1e3
@@ -253,31 +258,44 @@ def run_policy(
         if cell.release == "periodic":
             board.rest(due_us)
             due_us += deadline_us
-        began_us = board.now_us
-        marks.append((began_us, board.energy_mj))
+        began_us, began_mj = board.now_us, board.energy_mj
         latency_us = board.work(index, context)
         clocks = board.clocks
-        row = (
-            began_us, latency_us, deadline_us, 0.0, clocks.cpu_hz, clocks.gpu_hz, context, place,
-            board.switched, 0.0,
-        )  # fmt: skip
-        for column, value in zip(columns, row, strict=True):
-            column.append(value)
+        rows.append((
+            began_us, latency_us, deadline_us, began_mj, clocks.cpu_hz, clocks.gpu_hz, context,
+            place, board.switched,
+        ))  # fmt: skip
+        if len(rows) == _FLUSH:
+            _flush(rows, columns)
         if daemon is not None:
             daemon.learn(latency_us)
+    _flush(rows, columns)
     board.rest(due_us)
-    marks.append((board.now_us, board.energy_mj))
-    return _records(columns, marks)
+    return _records(columns, board.now_us, board.energy_mj)
 
 
-def _records(columns: list[Any], marks: list[tuple[float, float]]) -> Records:
+def _flush(rows: list[tuple[Any, ...]], columns: list[Any]) -> None:
+    """Move rows to the columns, which take a tenth of the memory."""
+    for column, values in zip(columns, zip(*rows, strict=True), strict=False):
+        column.extend(values)
+    rows.clear()
+
+
+def _records(columns: list[Any], end_us: float, end_mj: float) -> Records:
     """Put the columns together; time and energy of a job end where those of the next begin."""
-    records = Records(*(np.asarray(column) for column in columns))
-    spans = np.diff(np.array(marks), axis=0)
-    return records._replace(
-        span_us=spans[:, 0].astype(np.float32),
-        energy_mj=spans[:, 1].astype(np.float32),
-        switched=records.switched.astype(np.bool_),
+    start_us, latency_us, deadline_us, meter_mj, *rest = (np.asarray(column) for column in columns)
+    cpu_hz, gpu_hz, context, segment, switched = rest
+    return Records(
+        start_us,
+        latency_us,
+        deadline_us,
+        np.diff(meter_mj, append=end_mj).astype(np.float32),
+        cpu_hz,
+        gpu_hz,
+        context,
+        segment,
+        switched.astype(np.bool_),
+        np.diff(start_us, append=end_us).astype(np.float32),
     )
 
 
@@ -300,11 +318,14 @@ class _Daemon:
         self._policy: Policy | None = None
         self._plans: dict[tuple[float, int], tuple[Job, Decision]] = {}
         self._job: Job | None = None
+        self._clocks = board.clocks
+        self._point = OperatingPoint(board.clocks.cpu_hz, board.clocks.gpu_hz)
 
     def plan(self, segment: Segment, deadline_us: float, context: int) -> None:
         """Set the clocks for the next job."""
-        self._enter(segment)
-        assert self._policy is not None  # made by the line above
+        if segment is not self._segment:
+            self._enter(segment)
+        assert self._policy is not None  # made by the lines above
         key = (deadline_us, context)
         plan = self._plans.get(key)
         if plan is None:
@@ -322,8 +343,9 @@ class _Daemon:
         """Tell the policy what became of the job."""
         assert self._policy is not None and self._job is not None  # a job was planned
         clocks = self._board.clocks
-        point = OperatingPoint(clocks.cpu_hz, clocks.gpu_hz)
-        outcome = Outcome(self._job, point, clocks.emc_hz, latency_us, self._board.switched)
+        if clocks is not self._clocks:
+            self._clocks, self._point = clocks, OperatingPoint(clocks.cpu_hz, clocks.gpu_hz)
+        outcome = Outcome(self._job, self._point, clocks.emc_hz, latency_us, self._board.switched)
         if self._policy.observe(outcome):
             self._plans.clear()
 

@@ -8,6 +8,7 @@ import csv
 import importlib
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bench import paper_numbers
 from bench import paper_report as report
-from bench.charts import check_matplotlib, stack_png
+from bench.charts import Picture, check_matplotlib, stack
 from bench.harness import Result, run_all
 from bench.harness_plan import Experiment, Unit, load_experiment, units
 from bench.paper_charts import Chart, over_jobs, over_rates
@@ -54,6 +55,8 @@ SLOW = ("sampling", "devices", "estimators")
 """Left out of ``--quick`` unless asked for by ``--only``."""
 
 _DIGITS = 9
+
+Drawn = tuple[Chart, Picture]
 
 
 class Outcome(NamedTuple):
@@ -114,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     check_matplotlib()
     check_place(args.report)
     outcome = evaluate(experiments, args)
-    charts = make_charts(outcome)
+    charts = draw_charts(outcome, args.workers)
     extra = extra_sections(parts, args)
     write(
         args.report,
@@ -183,21 +186,28 @@ def _only(board: Board, release: str) -> Board:
     return {key: cell for key, cell in board.items() if key.release == release}
 
 
-def make_charts(outcome: Outcome) -> dict[str, list[Chart]]:
-    """Lay out the charts of each experiment."""
-    charts = {}
-    for name, experiment in outcome.experiments.items():
-        figure = _figure(name, experiment)
-        if experiment.schedule:
-            charts[name] = over_jobs(figure, outcome.results[name])
-        else:
-            releases = set(experiment.release)
-            mine = [r for r in outcome.rows if r["figure"] == figure and r["release"] in releases]
-            charts[name] = over_rates(figure, mine)
-    return charts
+def draw_charts(outcome: Outcome, workers: int) -> dict[str, list[Drawn]]:
+    """Draw the charts of each experiment, over cores: each takes the better part of a second."""
+    from joblib import Parallel, delayed
+
+    charts = {name: _charts(outcome, name) for name in outcome.experiments}
+    every = [chart for group in charts.values() for chart in group]
+    parallel = Parallel(n_jobs=workers or os.cpu_count() or 1)
+    pictures = iter(parallel(delayed(stack)(chart.panels, chart.x_label) for chart in every))
+    return {name: [(chart, next(pictures)) for chart in group] for name, group in charts.items()}
 
 
-def sections(outcome: Outcome, charts: Mapping[str, list[Chart]]) -> list[Section]:
+def _charts(outcome: Outcome, name: str) -> list[Chart]:
+    experiment = outcome.experiments[name]
+    figure = _figure(name, experiment)
+    if experiment.schedule:
+        return over_jobs(figure, outcome.results[name])
+    releases = set(experiment.release)
+    mine = [r for r in outcome.rows if r["figure"] == figure and r["release"] in releases]
+    return over_rates(figure, mine)
+
+
+def sections(outcome: Outcome, charts: Mapping[str, list[Drawn]]) -> list[Section]:
     """Make the sections on policies."""
     made = []
     boards = collect(result for found in outcome.results.values() for result in found)
@@ -241,7 +251,7 @@ def extra_sections(parts: Sequence[str], args: argparse.Namespace) -> list[Secti
     return made
 
 
-def save_beside(place: Path, outcome: Outcome, charts: Mapping[str, list[Chart]]) -> None:
+def save_beside(place: Path, outcome: Outcome, charts: Mapping[str, list[Drawn]]) -> None:
     """Write the rows as CSV and the charts as PNG beside the report.
 
     Raises:
@@ -249,9 +259,8 @@ def save_beside(place: Path, outcome: Outcome, charts: Mapping[str, list[Chart]]
     """
     try:
         place.with_suffix(".csv").write_text(as_csv(outcome.rows), encoding="utf-8")
-        for chart in (chart for group in charts.values() for chart in group):
-            picture = stack_png(chart.panels, chart.x_label)
-            place.with_name(f"{place.stem}-{chart.name}.png").write_bytes(picture)
+        for chart, picture in (drawn for group in charts.values() for drawn in group):
+            place.with_name(f"{place.stem}-{chart.name}.png").write_bytes(picture.png)
     except OSError as error:
         raise FlamegovError(
             "cannot write beside the report", where=str(place.parent),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import paper_numbers as paper
-from bench.charts import stack
+from bench.charts import Picture
 from bench.paper_charts import Chart
 from bench.paper_tables import Board, Row
 from bench.pretty import Cell, cell_text
@@ -135,17 +135,14 @@ def dependence(periodic: Board, closed: Board, gains_of: Callable[[Board], Any])
     )
 
 
-def race(title: str, rows: Sequence[Row], charts: Sequence[Chart], words: str) -> Section:
+def race(
+    title: str, rows: Sequence[Row], charts: Sequence[tuple[Chart, Picture]], words: str
+) -> Section:
     """Show the rows and charts of one experiment."""
     parts: list[Part] = [Text(words)] if words else []
-    parts += [figure(chart) for chart in charts]
+    parts += [Figure(picture.svg, chart.caption) for chart, picture in charts]
     parts.append(Table(ROW_HEADINGS, [_race_row(row) for row in rows]))
     return Section(title, parts)
-
-
-def figure(chart: Chart) -> Figure:
-    """Draw a chart for the page."""
-    return Figure(stack(chart.panels, chart.x_label), chart.caption)
 
 
 def _race_row(row: Row) -> list[Cell]:

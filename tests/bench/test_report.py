@@ -37,7 +37,9 @@ class _Reader(HTMLParser):
 def _svg() -> str:
     lines = [Series("required", [0, 1, 2], [50, 50, 80], step=True, dashed=True)]
     lines.append(Series("achieved", [0, 1, 2], [52, 51, 79]))
-    return stack([Panel("1/s", lines), Panel("W", [Series("flame", [0, 2], [10, 12])])], "time, s")
+    return stack(
+        [Panel("1/s", lines), Panel("W", [Series("flame", [0, 2], [10, 12])])], "time, s"
+    ).svg
 
 
 def _page() -> str:
@@ -68,7 +70,7 @@ def test_text_is_escaped() -> None:
 
 def test_chart_takes_every_colour_from_the_page() -> None:
     svg = _svg()
-    assert not any(sentinel in svg for sentinel in COLOURS)
+    assert not any(colour in svg for colour in COLOURS)
     assert "var(--ink)" in svg and "var(--series-2)" in svg
     assert not re.search(r"(?:fill|stroke): #[0-9a-f]{6}", svg)
     for variable in set(re.findall(r"var\((--[a-z0-9-]+)\)", svg)):
