@@ -20,8 +20,9 @@ from policies.base import (
     Outcome,
     option,
 )
-from policies.ztt_agent import Agent, Goal, Mode, Report
+from policies.ztt_agent import Agent, Goal, Mode
 from policies.ztt_net import Array
+from policies.ztt_replay import Report
 from policies.ztt_weights import load_weights
 
 RELEASED_CPU = (3 / 11, 7 / 11, 11 / 11)

@@ -7,13 +7,12 @@ as the agent's network gets them.
 """
 
 import math
-from collections import deque
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from policies.ztt_net import Array, Network
+from policies.ztt_replay import Batch, Replay, Report
 
 Mode = Literal["released", "paper"]
 
@@ -26,37 +25,6 @@ BOOST_CHANCE, BOOST_HEADROOM_C = 0.3, 5.0
 HEADROOM_WEIGHT, HEAT_PENALTY = 0.2, -2.0
 NO_READING = (20.0, 13.0)
 """CPU and GPU power assumed while the sensors read nothing, 100 mW."""
-
-
-class Report(NamedTuple):
-    """What the agent is told at the end of an interval; also its network's input, in this order.
-
-    Attributes:
-        cpu_index: Position of the CPU clock in the board's list.
-        gpu_index: Position of the GPU clock in the board's list.
-        cpu_power: CPU power, 100 mW.
-        gpu_power: GPU power, 100 mW.
-        cpu_c: CPU temperature, degrees Celsius.
-        gpu_c: GPU temperature, degrees Celsius.
-        fps: Jobs per second over the interval.
-    """
-
-    cpu_index: float
-    gpu_index: float
-    cpu_power: float
-    gpu_power: float
-    cpu_c: float
-    gpu_c: float
-    fps: float
-
-
-class Transition(NamedTuple):
-    """One entry of the replay memory."""
-
-    state: Report
-    action: int
-    reward: float
-    after: Report
 
 
 class Goal(NamedTuple):
@@ -121,7 +89,7 @@ class Agent:
         self.network = Network(sizes, self._rng)
         self._target = Network(sizes, self._rng)
         self._target.copy_from(self.network)
-        self._replay: deque[Transition] = deque(maxlen=REPLAY)
+        self._replay = Replay(REPLAY)
         self._state: Report | None = None
         self.action = 0
         self.epsilon = epsilon
@@ -139,8 +107,8 @@ class Agent:
         """
         reward = self.last_reward = self._goal.reward(report, target_fps)
         before = self._state or Report(0, 0, *NO_READING, report.cpu_c, report.gpu_c, target_fps)
-        copies = 1 + EXTRA_COPIES * (reward < 0.0 or reward > 1.0)
-        self._replay.extend([Transition(before, self.action, reward, report)] * copies)
+        for _ in range(1 + EXTRA_COPIES * (reward < 0.0 or reward > 1.0)):
+            self._replay.add(before, self.action, reward, report)
         if len(self._replay) >= TRAIN_START:
             self._train()
         self._state = report
@@ -149,21 +117,18 @@ class Agent:
         self.decisions += 1
         return divmod(self.action, self._gpus)
 
-    def targets(self, batch: Sequence[Transition]) -> tuple[Array, Array]:
-        """Make inputs and wanted outputs: the network's own, but for the action that was taken."""
-        states = np.array([entry.state for entry in batch], dtype=np.float64)
-        wanted = self.network.forward(states)
-        value = np.array([entry.reward for entry in batch])
+    def targets(self, batch: Batch) -> Array:
+        """Make wanted outputs: the network's own, but for the action that was taken."""
+        wanted, value = self.network.forward(batch.states), batch.rewards
         if self._mode == "paper":
-            after = np.array([entry.after for entry in batch], dtype=np.float64)
-            value = value + GAMMA * self._target.forward(after).max(axis=1)
-        wanted[np.arange(len(batch)), [entry.action for entry in batch]] = value
-        return states, wanted
+            value = value + GAMMA * self._target.forward(batch.after).max(axis=1)
+        wanted[np.arange(len(value)), batch.actions] = value
+        return wanted
 
     def _train(self) -> None:
         self.epsilon *= EPSILON_DECAY
-        chosen = self._rng.choice(len(self._replay), BATCH, replace=False)
-        self.network.fit(*self.targets([self._replay[i] for i in chosen]))
+        batch = self._replay.sample(BATCH, self._rng)
+        self.network.fit(batch.states, self.targets(batch))
         self.trained += 1
 
     def _choose(self, report: Report, target_fps: float) -> int:

@@ -5,6 +5,7 @@ both hidden layers, a linear output for each action, Adam at a rate of 0.05 with
 Keras. In numpy, because a network of 153 parameters is smaller than the cost of any framework.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,17 +32,21 @@ class Network:
     """
 
     def __init__(self, sizes: Sequence[int], rng: np.random.Generator) -> None:
-        self.parameters: list[Array] = []
+        shapes: list[tuple[int, ...]] = []
         for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
-            self.parameters.append(rng.normal(0.0, INITIAL_DEVIATION, (fan_in, fan_out)))
-            self.parameters.append(np.zeros(fan_out))
-        self._first = [np.zeros_like(p) for p in self.parameters]
-        self._second = [np.zeros_like(p) for p in self.parameters]
+            shapes += [(fan_in, fan_out), (fan_out,)]
+        self._shapes = shapes
+        self._flat: Array = np.zeros(sum(math.prod(shape) for shape in shapes))
+        self._first, self._second = np.zeros_like(self._flat), np.zeros_like(self._flat)
         self._steps = 0
+        self.parameters = self._views(self._flat)
+        for weight in self.parameters[::2]:
+            weight[...] = rng.normal(0.0, INITIAL_DEVIATION, weight.shape)
+        self._layers = list(zip(self.parameters[::2], self.parameters[1::2], strict=True))
 
     def forward(self, x: Array) -> Array:
         """Evaluate inputs ``[..., in]``; returns ``[..., out]``."""
-        *hidden, (weight, bias) = self._layers()
+        *hidden, (weight, bias) = self._layers
         for w, b in hidden:
             x = np.maximum(x @ w + b, 0.0)
         result: Array = x @ weight + bias
@@ -58,30 +63,20 @@ class Network:
             x: Inputs ``[n, in]``.
             target: Wanted outputs ``[n, out]``.
         """
-        inputs, layers = [x], self._layers()
-        for weight, bias in layers[:-1]:
-            inputs.append(np.maximum(inputs[-1] @ weight + bias, 0.0))
-        weight, bias = layers[-1]
-        error = 2.0 * (inputs[-1] @ weight + bias - target) / target.size
-        result: list[Array] = []
-        for (weight, _), seen in zip(reversed(layers), reversed(inputs), strict=True):
-            result[:0] = [seen.T @ error, error.sum(axis=0)]
-            error = (error @ weight.T) * (seen > 0.0)
-        return result
+        return self._views(self._gradient(x, target))
 
     def fit(self, x: Array, target: Array) -> None:
         """Make one step of Adam on a batch; arguments as :meth:`gradient`."""
-        gradient = self.gradient(x, target)
+        gradient = self._gradient(x, target)
         self._steps += 1
-        rate = LEARNING_RATE * np.sqrt(1.0 - BETA_2**self._steps) / (1.0 - BETA_1**self._steps)
-        for p, g, m, v in zip(self.parameters, gradient, self._first, self._second, strict=True):
-            m[:] += (1.0 - BETA_1) * (g - m)
-            v[:] += (1.0 - BETA_2) * (g * g - v)
-            p[:] -= rate * m / (np.sqrt(v) + EPSILON)
+        rate = LEARNING_RATE * math.sqrt(1.0 - BETA_2**self._steps) / (1.0 - BETA_1**self._steps)
+        self._first += (1.0 - BETA_1) * (gradient - self._first)
+        self._second += (1.0 - BETA_2) * (gradient * gradient - self._second)
+        self._flat -= rate * self._first / (np.sqrt(self._second) + EPSILON)
 
     def copy_from(self, other: "Network") -> None:
         """Take the parameters of another network of the same shape."""
-        self.put(other.parameters)
+        self._flat[:] = other._flat
 
     def put(self, parameters: Sequence[Array]) -> None:
         """Take parameters.
@@ -99,5 +94,27 @@ class Network:
         for mine, theirs in zip(self.parameters, parameters, strict=True):
             mine[...] = theirs
 
-    def _layers(self) -> list[tuple[Array, Array]]:
-        return list(zip(self.parameters[::2], self.parameters[1::2], strict=True))
+    def _gradient(self, x: Array, target: Array) -> Array:
+        inputs, layers = [x], self._layers
+        for weight, bias in layers[:-1]:
+            inputs.append(np.maximum(inputs[-1] @ weight + bias, 0.0))
+        weight, bias = layers[-1]
+        error = 2.0 * (inputs[-1] @ weight + bias - target) / target.size
+        result = np.empty_like(self._flat)
+        slopes = self._views(result)
+        for place in reversed(range(len(layers))):
+            seen = inputs[place]
+            np.matmul(seen.T, error, out=slopes[2 * place])
+            error.sum(axis=0, out=slopes[2 * place + 1])
+            if place:
+                error = (error @ layers[place][0].T) * (seen > 0.0)
+        return result
+
+    def _views(self, flat: Array) -> list[Array]:
+        """See one array, which Adam goes through at once, as weights and biases in turn."""
+        views, start = [], 0
+        for shape in self._shapes:
+            size = math.prod(shape)
+            views.append(flat[start : start + size].reshape(shape))
+            start += size
+        return views

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from bench.charts import stack
 from bench.paper_charts import over_rates
 from bench.paper_report import dependence, race, summary
 from bench.paper_tables import collect, oracle_ratios, ppw_gains, rows
@@ -29,10 +30,12 @@ def page() -> str:
     board = collect(RACE)
     made = rows(RACE, {"dnn": "fig12+13"})
     gains = ppw_gains(board)
+    charts = over_rates("fig12+13", made)
+    drawn = [(chart, stack(chart.panels, chart.x_label)) for chart in charts]
     sections = [
         summary(gains, oracle_ratios(board)),
         dependence(board, board, ppw_gains),
-        race("fig12+13", made, over_rates("fig12+13", made), "Words."),
+        race("fig12+13", made, drawn, "Words."),
     ]
     return render("The paper", sections, facts_of(seed=0))
 

@@ -11,8 +11,9 @@ from estimators.table import LatencyTable, TableHeader
 from policies.base import Attainable, BoardView, Job, OperatingPoint, Outcome
 from policies.registry import load_policy
 from policies.ztt import Arms, ZttPolicy
-from policies.ztt_agent import TRAIN_START, Agent, Goal, Report, Transition
+from policies.ztt_agent import TRAIN_START, Agent, Goal
 from policies.ztt_net import Network
+from policies.ztt_replay import Replay, Report
 from policies.ztt_weights import load_weights, save_weights
 
 COOL = Report(3, 3, 20, 13, 40.0, 40.0, 30.0)
@@ -179,12 +180,15 @@ def test_training_starts_at_200_entries_and_epsilon_decays():
 def test_targets(mode):
     agent = Agent(3, 3, Goal(50.0, 2.0), mode=mode)
     after = COOL._replace(fps=20.0)
-    states, wanted = agent.targets([Transition(COOL, 5, 0.75, after)])
+    replay = Replay(4)
+    replay.add(COOL, 5, 0.75, after)
+    batch = replay.sample(1, np.random.default_rng(0))
+    wanted = agent.targets(batch)
     own = agent.network.forward(np.array(COOL, dtype=float))
     value = 0.75
     if mode == "paper":
         value += 0.99 * agent.network.forward(np.array(after, dtype=float)).max()
-    assert states.tolist() == [list(COOL)]
+    assert batch.states.tolist() == [list(COOL)]
     assert wanted[0, 5] == pytest.approx(value)
     assert np.delete(wanted[0], 5).tolist() == pytest.approx(np.delete(own, 5).tolist())
 
