@@ -289,12 +289,13 @@ def oracle_bars(
     temp_c = sum(step.temp_c for step in runs[0].steps) / len(steps)
     oracles = {
         model: Oracle(
-            Engine(spec, get_workload(model), seed=seed + 10_000),
+            Engine(spec, get_workload(model)),
             PowerModel(spec),
             cpu_hz=found.attainable.cpu_hz,
             gpu_hz=found.attainable.gpu_hz,
             emc_hz=found.emc_hz or spec.emc_hz[-1],
             temp_c=temp_c,
+            seed=seed + 10_000,
         )
         for model in dict.fromkeys(step.model for step in steps)
     }

@@ -29,6 +29,9 @@ _TABLE_SEED, _ORACLE_SEED = 1_000_003, 1_000_033
 """Apart from the seeds of jobs: a table and an oracle have seen other jobs than the scored ones."""
 _ORACLE_TEMP_C = 30.0
 
+SERIES_LENGTH = 4000
+"""Jobs in a chart at most; no screen has more pixels."""
+
 
 def run_unit(unit: Unit) -> dict[str, Any]:
     """Run a unit; a policy that raises marks its result as failed and harms nobody else.
@@ -146,12 +149,13 @@ def _oracle_points(
 def _oracle(board: str, model: str, attainable: Attainable) -> Oracle:
     subject_: Subject = subject(board, model)
     return Oracle(
-        Engine(subject_.board, subject_.engine.workload, seed=_ORACLE_SEED),
+        Engine(subject_.board, subject_.engine.workload),
         PowerModel(subject_.board),
         cpu_hz=attainable.cpu_hz,
         gpu_hz=attainable.gpu_hz,
         emc_hz=subject_.emc_hz,
         temp_c=_ORACLE_TEMP_C,
+        seed=_ORACLE_SEED,
     )
 
 
@@ -179,13 +183,17 @@ def _by_segment(records: Records) -> list[Metrics]:
 
 
 def _series(records: Records) -> dict[str, list[float]]:
-    """Keep what a chart over jobs needs."""
+    """Keep what a chart over jobs needs; of very long runs only every so many jobs."""
     power_w = records.energy_mj / records.span_us * 1e3
     columns = {
+        "job": np.arange(len(power_w)),
         "latency_us": records.latency_us,
         "deadline_us": records.deadline_us,
         "cpu_mhz": records.cpu_hz / 1e6,
         "gpu_mhz": records.gpu_hz / 1e6,
         "power_w": power_w,
     }
-    return {name: np.round(column.astype(float), 3).tolist() for name, column in columns.items()}
+    every = slice(None, None, -(-len(power_w) // SERIES_LENGTH))
+    return {
+        name: np.round(column[every].astype(float), 3).tolist() for name, column in columns.items()
+    }

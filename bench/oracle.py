@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.plant.engine import Engine
+from bench.plant.noise import Noise
 from bench.plant.power import PowerModel, duty_of
 from bench.plant.types import Activity, Clocks
 from bench.qos import MISS_BUDGET
@@ -54,12 +55,14 @@ class Oracle:
     """Finds the best point of segments of one workload.
 
     Args:
-        engine: The workload on its board; its random stream is advanced.
+        engine: The workload on its board; its random stream is replaced.
         power: True power of the board.
         cpu_hz: Attainable CPU clocks, Hz.
         gpu_hz: Attainable GPU clocks, Hz.
         emc_hz: Memory clock in force, Hz.
         temp_c: Temperature of the chip, which leakage follows.
+        seed: Seed of the sample; the same one at every point, so that answers do not depend on
+            what was asked before.
     """
 
     def __init__(
@@ -71,8 +74,9 @@ class Oracle:
         gpu_hz: Sequence[int],
         emc_hz: int,
         temp_c: float,
+        seed: int = 0,
     ) -> None:
-        self._engine, self._power = engine, power
+        self._engine, self._power, self._seed = engine, power, seed
         self._cpu_hz, self._gpu_hz = tuple(cpu_hz), tuple(gpu_hz)
         self._emc_hz, self._temp_c = emc_hz, temp_c
         self._activities: dict[int, Activity] = {}
@@ -117,6 +121,7 @@ class Oracle:
         key = c, g, deadline_us, context
         if key not in self._late:
             clocks = Clocks(self._cpu_hz[c], self._gpu_hz[g], self._emc_hz)
+            self._engine.noise = Noise(self._seed, self._engine.noise.bursts)
             latency_us = self._engine.run(clocks, context=context, n=SAMPLE)
             self._late[key] = float((latency_us > deadline_us).mean())
         return self._late[key]

@@ -86,7 +86,8 @@ def over_jobs(figure: str, results: Sequence[Result]) -> list[Chart]:
             for colour, r in enumerate(mine, 1)
         ]
         wanted = [1e6 / us for us in _column(mine[0], "deadline_us")]
-        rate.append(Series("required", list(range(len(wanted))), wanted, dashed=True, colour=0))
+        jobs = _column(mine[0], "job")
+        rate.append(Series("required", jobs, wanted, dashed=True, colour=0))
         panels = [Panel("jobs/s", rate)]
         for label, name in (
             ("CPU MHz", "cpu_mhz"), ("GPU MHz", "gpu_mhz"), ("power, W", "power_w")
@@ -99,7 +100,7 @@ def over_jobs(figure: str, results: Sequence[Result]) -> list[Chart]:
 
 
 def _line(result: Result, colour: int, values: Sequence[float]) -> Series:
-    return Series(result.unit.policy.label, list(range(len(values))), values, colour=colour)
+    return Series(result.unit.policy.label, _column(result, "job"), values, colour=colour)
 
 
 def _column(result: Result, name: str) -> list[float]:

@@ -79,9 +79,9 @@ def test_table_is_measured_at_few_points_and_near_the_truth() -> None:
 
 
 def _oracle() -> Oracle:
-    engine = Engine(BOARD, get_workload("resnet50"), seed=5)
+    engine = Engine(BOARD, get_workload("resnet50"))
     clocks = {"cpu_hz": BOARD.cpu_hz[::4], "gpu_hz": BOARD.gpu_hz[::2]}
-    return Oracle(engine, PowerModel(BOARD), **clocks, emc_hz=TOP.emc_hz, temp_c=45.0)
+    return Oracle(engine, PowerModel(BOARD), **clocks, emc_hz=TOP.emc_hz, temp_c=45.0, seed=5)
 
 
 def test_oracle_is_the_cheapest_of_those_that_keep_the_budget() -> None:
@@ -94,6 +94,16 @@ def test_oracle_is_the_cheapest_of_those_that_keep_the_budget() -> None:
     assert len(cheaper)
     # Far from the boundary a second sample must agree; 0.6 % is two sigma of the sample.
     assert all(oracle.late_share(c, g, deadline_us) > MISS_BUDGET - 0.006 for c, g in cheaper)
+
+
+def test_oracle_answers_do_not_depend_on_what_was_asked_before() -> None:
+    fresh, used = _oracle(), _oracle()
+    for deadline_us in (30_000.0, 12_000.0, 22_000.0):
+        used.best(deadline_us)
+    assert used.best(16_000.0) == fresh.best(16_000.0)
+    assert [used.late_share(c, 3, 16_000.0) for c in range(8)] == [
+        fresh.late_share(c, 3, 16_000.0) for c in range(8)
+    ]
 
 
 def test_oracle_by_mean_latency_is_never_dearer() -> None:
