@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib import import_module
@@ -87,7 +88,10 @@ def _on_cores(units: Sequence[Unit], workers: int) -> Iterator[tuple[Unit, dict[
     from joblib import Parallel, delayed
 
     parallel = Parallel(n_jobs=count, return_as="generator_unordered", batch_size=1)
-    yield from parallel(delayed(_tagged)(unit) for unit in units)
+    with warnings.catch_warnings():
+        # A worker whose caches have grown is replaced between two units; nothing is lost.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        yield from parallel(delayed(_tagged)(unit) for unit in units)
 
 
 def _tagged(unit: Unit) -> tuple[Unit, dict[str, Any]]:

@@ -25,6 +25,7 @@ _toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 EXPERIMENTS = Path(__file__).parent / "experiments"
 
 Release = Literal["periodic", "closed"]
+TableKind = Literal["estimated", "interpolated"]
 
 MAX_RATE_HZ = 100_000.0
 MAX_JOBS = 10_000_000
@@ -58,6 +59,8 @@ class PolicyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mode: Power mode that this entry runs in; empty for the cell's.
         jetpack: JetPack whose kernel governors are emulated.
         models: Models that it runs on; empty for all.
+        table: What it knows: ``estimated`` by FLAME from profiled layers, or ``interpolated``
+            between whole runs at a few clocks.
     """
 
     name: str
@@ -68,6 +71,7 @@ class PolicyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: str = ""
     jetpack: int = 6
     models: list[str] = []
+    table: TableKind = "estimated"
 
     @property
     def label(self) -> str:

@@ -24,6 +24,7 @@ _CODE = (
     "bench/plant/**/*.toml",
     "bench/harness*.py",
     "bench/demo_table.py",
+    "bench/estimators_profile.py",
     "bench/oracle.py",
     "bench/qos.py",
     "bench/sparse.py",

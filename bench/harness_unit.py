@@ -10,14 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bench.demo_table import measure_table
+from bench.estimators_profile import Subject as Profiled
+from bench.estimators_profile import full_profile
 from bench.harness_jobs import KNOT, Subject, subject
 from bench.harness_kernel import GpuKind, KernelBoard
-from bench.harness_plan import Cell, PolicyEntry, Segment, Unit
+from bench.harness_plan import Cell, PolicyEntry, Segment, TableKind, Unit
 from bench.harness_score import Metrics, measure
 from bench.harness_sim import Records, Stretch, VirtualBoard, jobs_of, run_policy
 from bench.oracle import Basis, Oracle
 from bench.plant.engine import Engine
 from bench.plant.power import PowerModel
+from estimators.maketable import make_table
 from estimators.table import LatencyTable, Phase
 from policies.base import Attainable, BasePolicy, BoardView, Decision, Job, OperatingPoint, Policy
 from policies.registry import describe_options, load_policy, load_policy_class
@@ -63,7 +66,7 @@ def run_seed(cell: Cell, entry: PolicyEntry, seed: int) -> Records:
     ]
     first = stretches[0].subject
     attainable = first.attainable(cell.mode)
-    table = learned_table(cell.board, cell.model, cell.prompt, cell.answer)
+    table = learned_table(cell.board, cell.model, entry.table, cell.prompt, cell.answer)
     if entry.name in KERNEL:
         gpu: GpuKind = "simple_ondemand" if entry.name == "simple_ondemand" else "nvhost_podgov"
         kernel = KernelBoard(first, attainable, seed, jetpack=entry.jetpack, gpu=gpu)
@@ -79,8 +82,20 @@ def run_seed(cell: Cell, entry: PolicyEntry, seed: int) -> Records:
 
 
 @lru_cache(maxsize=32)
-def learned_table(board: str, model: str, prompt: int, answer: int) -> LatencyTable:
-    """Measure the table of a model as profiling does: sparse, with noise, on the plain board."""
+def learned_table(
+    board: str, model: str, kind: TableKind, prompt: int, answer: int
+) -> LatencyTable:
+    """Make the table of a model as an operator does: from measurements on the plain board.
+
+    Args:
+        board: Name of the board.
+        model: Name of the model.
+        kind: See :class:`~bench.harness_plan.PolicyEntry`.
+        prompt: Shortest context that an interpolated table must know.
+        answer: Tokens that are added to it.
+    """
+    if kind == "estimated":
+        return make_table(full_profile(Profiled(model, board, seed=_TABLE_SEED)), model)
     subject_ = subject(board, model)
     workload = subject_.engine.workload
     grows = bool(workload.network.max_context)

@@ -34,11 +34,12 @@ class CellKey(NamedTuple):
 
 
 class Contestant(NamedTuple):
-    """A policy with its variant and the window that is scored."""
+    """A policy with its variant, the window that is scored, and the kind of table it knows."""
 
     policy: str
     variant: str
     window: str = SCORED
+    table: str = "estimated"
 
     @property
     def label(self) -> str:
@@ -61,7 +62,9 @@ def collect(results: Iterable[Result]) -> Board:
         key = CellKey(result.unit.experiment, cell.board, cell.model, cell.rate_hz, cell.release)
         for window in (SCORED, ALL) if entry.learn_s else (SCORED,):
             runs = [run[window] for run in result.runs]
-            board.setdefault(key, {})[Contestant(entry.name, entry.variant, window)] = runs
+            board.setdefault(key, {})[
+                Contestant(entry.name, entry.variant, window, entry.table)
+            ] = runs
     return board
 
 
@@ -197,7 +200,7 @@ def gain(board: Board, other: Contestant) -> dict[str, Any]:
 
 def matched(cell: dict[Contestant, list[Metrics]], other: Contestant) -> Contestant | None:
     """Choose the flame that is compared with another policy in a cell; None if none ran."""
-    ours = [who for who in cell if who.policy == "flame"]
+    ours = [who for who in cell if who.policy == "flame" and who.table == "estimated"]
     if not ours:
         return None
     limit = _mean_of(cell[other], "miss_pct")

@@ -163,7 +163,7 @@ def test_a_policy_that_leaves_the_clocks_is_refused_where_nobody_governs():
     board = VirtualBoard(RESNET, RESNET.attainable(), 0)
     this = cell()
     stretches = [Stretch(segment, RESNET) for segment in jobs_of(this, 0.0)]
-    table = learned_table("agx-orin", "resnet50", 64, 20)
+    table = learned_table("agx-orin", "resnet50", "interpolated", 64, 20)
     with pytest.raises(PolicyError, match="leaves the clocks"):
         run_policy(board, lambda segment: SchedutilPolicy(), stretches, this, table)
 
@@ -172,7 +172,7 @@ def test_records_of_a_million_jobs_are_small():
     board = VirtualBoard(RESNET, RESNET.attainable(), 0)
     this = cell(seconds=10.0)
     stretches = [Stretch(segment, RESNET) for segment in jobs_of(this, 0.0)]
-    table = learned_table("agx-orin", "resnet50", 64, 20)
+    table = learned_table("agx-orin", "resnet50", "interpolated", 64, 20)
     records = run_policy(board, lambda segment: MaxPolicy(), stretches, this, table)
     per_job = sum(column.nbytes for column in records) / len(records.start_us)
     assert per_job * 1e6 < 500 * 2**20
