@@ -16,6 +16,9 @@ from estimators.errors import FlamegovError
 
 CONNECT_S = 10.0
 
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
+"""Environment of workers: glibc keeps freed arrays for the next ones, an eighth less time."""
+
 
 class Result(NamedTuple):
     """A unit and what came of it, as :func:`~bench.harness_unit.run_unit` tells."""
@@ -87,6 +90,8 @@ def _on_cores(units: Sequence[Unit], workers: int) -> Iterator[tuple[Unit, dict[
         return
     from joblib import Parallel, delayed
 
+    for name, value in KEEP_MEMORY.items():
+        os.environ.setdefault(name, value)
     parallel = Parallel(n_jobs=count, return_as="generator_unordered", batch_size=1)
     with warnings.catch_warnings():
         # A worker whose caches have grown is replaced between two units; nothing is lost.
