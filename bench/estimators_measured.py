@@ -27,7 +27,7 @@ DEADLINES = 60
 TX2_POINTS, ORIN_GPU_MHZ = 8, (306, 612, 1020)
 """What is fitted: 8 of 48 points of each TX2 slice; three GPU clocks at each memory clock."""
 
-_TX2, _ORIN = "tx2_cnn_grid.csv", "orin_lab/traces/cells_estimator_break_dev.npz"
+TX2_GRID, ORIN_CELLS = "tx2_cnn_grid.csv", "orin_lab/traces/cells_estimator_break_dev.npz"
 _ORIN_CPU_HZ, _ORIN_EMC_HZ = (
     1_728_000_000,
     {"665": 665_600_000, "2133": 2_133_000_000, "3199": 3_199_000_000},
@@ -245,12 +245,12 @@ def run_measured(*, thin: int = 1) -> tuple[dict[str, Any], dict[str, Any], dict
     root = data_root()
     figures: dict[str, Any] = {}
     risks: list[dict[str, Any]] = [{}, {}]
-    if (root / _ORIN).exists():
-        results = [score(part, fitted) for part, fitted in orin_slices(root / _ORIN)]
+    if (root / ORIN_CELLS).exists():
+        results = [score(part, fitted) for part, fitted in orin_slices(root / ORIN_CELLS)]
         figures |= _named("orin", results)
         risks[0] = miss_percentages(results)
-    if (root / _TX2).exists():
-        slices = read_slices(root / _TX2, ("model", "cores", "mem_hz"))[::thin]
+    if (root / TX2_GRID).exists():
+        slices = read_slices(root / TX2_GRID, ("model", "cores", "mem_hz"))[::thin]
         results = [score(part, part.design(TX2_POINTS)) for part in slices]
         figures |= _named("tx2", results)
         risks[1] = miss_percentages(results)

@@ -20,10 +20,10 @@ from bench.charts import Picture, check_matplotlib, stack
 from bench.harness import Result, run_all
 from bench.harness_plan import Experiment, Unit, load_experiment, units
 from bench.paper_charts import Chart, over_jobs, over_rates
-from bench.paper_extra import overhead, profiling_minutes
+from bench.paper_extra import highest_clocks, overhead, profiling_minutes
 from bench.paper_tables import Board, Row, collect, oracle_ratios, ppw_gains, rows
 from bench.pretty import table_text
-from bench.report import Section, check_place, facts_of, render, write
+from bench.report import Section, Table, check_place, facts_of, render, write
 from estimators.errors import FlamegovError
 from governor.errors import UsageError
 from governor.words import nearest
@@ -46,6 +46,7 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "ztt": ("dnn", "slm", "closed"),
     "table1": ("profiling",),
     "table2": ("profiling",),
+    "max": ("fastest",),
     "overhead": ("overhead",),
 }
 """What each figure is made of: experiments, and parts that are no race."""
@@ -118,12 +119,12 @@ def run(args: argparse.Namespace) -> int:
     check_place(args.report)
     outcome = evaluate(experiments, args)
     charts = draw_charts(outcome, args.workers)
-    extra = extra_sections(parts, args)
+    made = sections(outcome, charts) + extra_sections(parts, args)
     write(
         args.report,
         render(
             "The FLAME paper's evaluation on a simulated board",
-            sections(outcome, charts) + extra,
+            made,
             facts_of(
                 seeds=", ".join(
                     f"{name}: 0..{found.seeds - 1}" for name, found in experiments.items()
@@ -133,7 +134,10 @@ def run(args: argparse.Namespace) -> int:
         ),
     )
     save_beside(args.report, outcome, charts)
-    print(json.dumps(as_json(outcome, args.report)) if args.json else as_text(outcome, args.report))
+    if args.json:
+        print(json.dumps(as_json(outcome, args.report) | {"tables": as_tables(made)}))
+    else:
+        print(as_text(outcome, args.report))
     return 1 if outcome.failed else 0
 
 
@@ -246,6 +250,8 @@ def extra_sections(parts: Sequence[str], args: argparse.Namespace) -> list[Secti
     if "profiling" in parts:
         models = paper_numbers.PROFILING_MIN
         made.append(report.profiling({m: profiling_minutes("agx-orin", m) for m in models}))
+    if "fastest" in parts:
+        made.append(report.fastest(highest_clocks()))
     if "overhead" in parts:
         made.append(report.costs(overhead()))
     return made
@@ -302,10 +308,21 @@ def as_json(outcome: Outcome, place: Path) -> dict[str, Any]:
     }
 
 
+def as_tables(made: Sequence[Section]) -> dict[str, list[dict[str, Any]]]:
+    """Lay the tables of the report out, by heading, but for those whose rows stand in ``rows``."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for section in made:
+        for part in section.parts:
+            if isinstance(part, Table) and part.headings != report.ROW_HEADINGS:
+                rows = [dict(zip(part.headings, row, strict=True)) for row in part.rows]
+                found.setdefault(section.title, []).extend(rows)
+    return found
+
+
 def as_text(outcome: Outcome, place: Path) -> str:
     """Lay the main table out for a terminal."""
     for failed in outcome.failed:
         print(f"failed: {failed['policy']} on {failed['model']}", file=sys.stderr)
     found = [row for row in report.gain_rows(outcome.gains) if row[5] is not None]
-    table = table_text(report.GAIN_HEADINGS, found) if found else "no gains to compare"
-    return f"{table}\n\nSimulated. Report: {place}"
+    table = f"{table_text(report.GAIN_HEADINGS, found)}\n\n" if found else ""
+    return f"{table}Simulated. Report: {place}"

@@ -1,11 +1,20 @@
 """The parts of the paper's evaluation that are no race of policies: profiling cost and overhead."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.estimators_measured import (
+    ORIN_CELLS,
+    TX2_GRID,
+    Slice,
+    data_root,
+    orin_slices,
+    read_slices,
+)
+from bench.estimators_plant import MODELS
 from bench.harness_jobs import subject
 from bench.overhead import decide_us
 from bench.plant.power import PowerModel, duty_of
@@ -45,6 +54,59 @@ def profiling_minutes(board: str, model: str) -> dict[str, float]:
         "full": float(grid_us.mean(axis=0).sum()) * runs * tokens / minute_us,
         "sparse": float(sparse.mean(axis=0).sum()) * runs * sparse_tokens / minute_us,
     }
+
+
+class Top(NamedTuple):
+    """The highest clocks against the fastest ones, over some cases.
+
+    Attributes:
+        what: What the cases are of.
+        cases: How many there are.
+        not_fastest: How many have a faster point than the highest clocks.
+        worst_pct: By how much the highest clocks are slower, in the worst case.
+        worst: Which case that is; empty if there is none.
+    """
+
+    what: str
+    cases: int
+    not_fastest: int
+    worst_pct: float
+    worst: str
+
+
+def highest_clocks() -> list[Top]:
+    """Tell how often MAX is not the fastest: simulated, and in measured grids where they are."""
+    found = [top_of(f"{name}, simulated", _simulated(name)) for name in ("agx-orin", "orin-nx")]
+    tx2, orin = data_root() / TX2_GRID, data_root() / ORIN_CELLS
+    if tx2.exists():
+        found.append(top_of("Jetson TX2, measured", read_slices(tx2, ("model", "batch", "cores"))))
+    if orin.exists():
+        found.append(top_of("Orin Nano, measured", [part for part, _ in orin_slices(orin)]))
+    return found
+
+
+def _simulated(board: str) -> Iterator[Slice]:
+    for model in MODELS:
+        found = subject(board, model)
+        spec = found.board
+        contexts = [64, LONGEST] if found.engine.workload.network.max_context else [0]
+        grid_us = found.engine.truth_us(spec.cpu_hz, spec.gpu_hz, found.emc_hz, contexts)
+        cpu, gpu = np.meshgrid(spec.cpu_hz, spec.gpu_hz, indexing="ij")
+        x_hz = np.column_stack([cpu.ravel(), gpu.ravel(), np.full(cpu.size, found.emc_hz)])
+        for context, plane_us in zip(contexts, grid_us, strict=True):
+            yield Slice(f"{model} {context}", x_hz.astype(float), plane_us.ravel())
+
+
+def top_of(what: str, parts: Iterable[Slice]) -> Top:
+    """Compare the highest clocks with the fastest ones; cases without such a point are left out."""
+    slower = {}
+    for part in parts:
+        highest = (part.x_hz == part.x_hz.max(axis=0)).all(axis=1)
+        if highest.any():
+            slower[part.label] = float(part.time_us[highest][0] / part.time_us.min() - 1) * 100
+    worst = max(slower, key=lambda label: slower[label])
+    late = sum(value > 0 for value in slower.values())
+    return Top(what, len(slower), late, slower[worst], worst if slower[worst] else "")
 
 
 def overhead(board: str = "agx-orin") -> dict[str, Any]:

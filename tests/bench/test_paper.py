@@ -6,12 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench import paper
+from bench.estimators_measured import Slice
 from bench.harness import Result
 from bench.harness_plan import Cell, PolicyEntry, Segment, Unit
 from bench.paper_charts import over_jobs, over_rates
+from bench.paper_extra import Top, top_of
 from bench.paper_tables import (
     Contestant,
     collect,
@@ -243,3 +246,29 @@ def test_a_run_over_jobs_has_a_row_per_stretch(tmp_path, capsys):
     mine = [row for row in found if row["policy"] == "flame"]
     assert [(row["stretch"], row["deadline_ms"]) for row in mine] == [(1, 20.0), (2, 12.0)]
     assert mine[1]["variant"] == "beside background, correction False"
+
+
+def test_flame_with_a_worse_table_is_shown_but_not_compared():
+    worse = PolicyEntry("flame", variant="margin 5 %, interpolated table", table="interpolated")
+    found = result("flame", "", [metrics(9.0)] * 2)
+    found = found._replace(unit=found.unit._replace(policy=worse))
+    (cell,) = collect([*RACE, found]).values()
+    assert matched(cell, Contestant("max", "")).table == "estimated"
+    assert any("interpolated" in row["variant"] for row in rows([found], {"dnn": "fig12+13"}))
+
+
+def test_highest_clocks_by_hand():
+    x_hz = np.array([[1, 1, 1], [1, 2, 1], [2, 1, 1], [2, 2, 1]], dtype=float)
+    parts = [
+        Slice("falls", x_hz, np.array([8.0, 4.0, 4.0, 2.0])),
+        Slice("rises at the end", x_hz, np.array([8.0, 4.0, 4.0, 5.0])),
+        Slice("no highest point", x_hz[:3], np.array([8.0, 4.0, 4.0])),
+    ]
+    assert top_of("board", parts) == Top("board", 2, 1, pytest.approx(25.0), "rises at the end")
+    assert top_of("board", parts[:1]) == Top("board", 1, 0, 0.0, "")
+
+
+def test_tables_of_the_report_are_in_the_json(tmp_path, capsys):
+    assert paper.run(arguments(tmp_path, "--only", "max", "--json")) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"].values()
+    assert table[0]["grid"] == "agx-orin, simulated" and table[0]["cases"] == 9
