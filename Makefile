@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test kernel-test lint format bench clean
+.PHONY: setup demo test kernel-test lint format bench front clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,11 @@ format: setup
 bench: setup
 	$(BIN)/flamegov bench overhead
 	$(BIN)/flamegov bench paper --quick
+
+# the tables and the figure that the pages show: a minute for README.md, ten for bench/README.md
+front: setup
+	$(BIN)/flamegov bench paper --quick --report bench/results/quick.html --readme README.md
+	$(BIN)/flamegov bench paper --readme bench/README.md
 
 clean:
 	rm -rf $(VENV) .cache build dist results .mypy_cache .ruff_cache

@@ -27,6 +27,9 @@ COLOURS = {
 
 SERIES_COUNT = len(_SERIES)
 
+FEW = 10
+"""Up to so many values are marked each; a single one would not be seen at all."""
+
 
 class Series(NamedTuple):
     """One line of a chart.
@@ -118,6 +121,8 @@ def _draw(axis: "Axes", panel: Panel) -> None:
             linestyle="--" if series.dashed else "-",
             linewidth=1.2,
             drawstyle="steps-post" if series.step else "default",
+            marker="o" if len(series.x) <= FEW else "",
+            markersize=3,
         )
     axis.set_ylabel(panel.y_label)
     axis.grid(visible=True, linewidth=0.4)

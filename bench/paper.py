@@ -21,6 +21,7 @@ from bench.harness import Result, run_all
 from bench.harness_plan import Experiment, Unit, load_experiment, units
 from bench.paper_charts import Chart, over_jobs, over_rates
 from bench.paper_extra import highest_clocks, overhead, profiling_minutes
+from bench.paper_front import main_table, put, table_markdown
 from bench.paper_tables import Board, Row, collect, oracle_ratios, ppw_gains, rows
 from bench.pretty import table_text
 from bench.report import Section, Table, check_place, facts_of, render, write
@@ -102,6 +103,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="finished runs, so that an interrupted evaluation goes on (default: %(default)s)",
     )
+    parser.add_argument(
+        "--readme",
+        type=Path,
+        metavar="FILE.md",
+        help="put the main table between the marks of this page as well",
+    )
     parser.add_argument("--workers", type=int, default=0, help="processes (default: one per core)")
     parser.add_argument(
         "--scheduler", default="", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786"
@@ -134,6 +141,8 @@ def run(args: argparse.Namespace) -> int:
         ),
     )
     save_beside(args.report, outcome, charts)
+    if args.readme:
+        put(args.readme, front(outcome, made, quick=args.quick))
     if args.json:
         print(json.dumps(as_json(outcome, args.report) | {"tables": as_tables(made)}))
     else:
@@ -255,6 +264,21 @@ def extra_sections(parts: Sequence[str], args: argparse.Namespace) -> list[Secti
     if "overhead" in parts:
         made.append(report.costs(overhead()))
     return made
+
+
+def front(outcome: Outcome, made: Sequence[Section], *, quick: bool) -> str:
+    """Lay out what a page shows: the gains and, of a full run, what they depend on."""
+    command = f"flamegov bench paper{' --quick' if quick else ''}"
+    texts = [main_table(outcome.gains, outcome.oracle, command)]
+    if not quick:
+        texts += [
+            table_markdown(part)
+            for section in made
+            if section.title == report.DEPENDENCE
+            for part in section.parts
+            if isinstance(part, Table)
+        ]
+    return "\n\n".join(texts)
 
 
 def save_beside(place: Path, outcome: Outcome, charts: Mapping[str, list[Drawn]]) -> None:

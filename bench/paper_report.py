@@ -21,6 +21,8 @@ ROW_HEADINGS = (
     "p99.9 late ms", "changes /s", "seeds",
 )  # fmt: skip
 
+DEPENDENCE = "What the lead over zTT depends on"
+
 
 def summary(gains: Mapping[str, Any], oracle: Mapping[str, Any]) -> Section:
     """Put the paper's headline figures beside ours."""
@@ -109,7 +111,7 @@ def dependence(periodic: Board, closed: Board, gains_of: Callable[[Board], Any])
             row += [entry["mean"], *(entry["ci95"] or (None, None)), entry["miss_pct"]]
         rows.append(row)
     return Section(
-        "What the lead over zTT depends on",
+        DEPENDENCE,
         [
             Text(
                 "The same models and rates, with jobs released once per deadline (idle power "
