@@ -23,6 +23,7 @@ from bench.paper_charts import Chart, over_jobs, over_rates
 from bench.paper_extra import highest_clocks, overhead, profiling_minutes
 from bench.paper_front import main_table, put, table_markdown
 from bench.paper_tables import Board, Row, collect, oracle_ratios, ppw_gains, rows
+from bench.paper_words import words_on
 from bench.pretty import table_text
 from bench.report import Section, Table, check_place, facts_of, render, write
 from estimators.errors import FlamegovError
@@ -236,8 +237,7 @@ def sections(outcome: Outcome, charts: Mapping[str, list[Drawn]]) -> list[Sectio
             row for row in outcome.rows
             if row["figure"] == figure and row["release"] in experiment.release
         ]  # fmt: skip
-        own = {key: cell for key, cell in boards.items() if key.experiment == name}
-        words = report.words_on_rates(mine, own)
+        words = words_on(experiment.figures, mine)
         made.append(report.race(f"{figure}: {experiment.title}", mine, charts[name], words))
     if outcome.failed:
         made.append(report.failures(outcome.failed))

@@ -8,7 +8,7 @@ from bench.charts import Picture
 from bench.paper_charts import Chart
 from bench.paper_extra import Top
 from bench.paper_tables import Board, Row
-from bench.pretty import Cell, cell_text
+from bench.pretty import Cell
 from bench.report import Figure, Part, Section, Table, Text
 
 GAIN_HEADINGS = (
@@ -139,10 +139,10 @@ def dependence(periodic: Board, closed: Board, gains_of: Callable[[Board], Any])
 
 
 def race(
-    title: str, rows: Sequence[Row], charts: Sequence[tuple[Chart, Picture]], words: str
+    title: str, rows: Sequence[Row], charts: Sequence[tuple[Chart, Picture]], words: Sequence[str]
 ) -> Section:
     """Show the rows and charts of one experiment."""
-    parts: list[Part] = [Text(words)] if words else []
+    parts: list[Part] = [Text(text) for text in words]
     parts += [Figure(picture.svg, chart.caption) for chart, picture in charts]
     parts.append(Table(ROW_HEADINGS, [_race_row(row) for row in rows]))
     return Section(title, parts)
@@ -156,59 +156,6 @@ def _race_row(row: Row) -> list[Cell]:
     )  # fmt: skip
     tails = [row["lateness_p99_us"] / 1e3, row["lateness_p99_9_us"] / 1e3]
     return [*(row[key] for key in keys), *tails, row["switches_per_s"], row["seeds"]]
-
-
-def words_on_rates(rows: Sequence[Row], board: Board) -> str:
-    """Say what the rows show where the paper says something of its own."""
-    words = []
-    for model, theirs in paper.COM_QOS_AT_50_PCT.items():
-        at_50 = [
-            f"{row['variant']}: {cell_text(row['qos_run_pct'])} % ({cell_text(row['miss_pct'], 1)}"
-            " % late)"
-            for row in rows
-            if (row["model"], row["policy"], row["rate_hz"]) == (model, "schedutil", 50.0)
-        ]
-        if at_50:
-            words.append(
-                f"DVFS-Com on {model} at 50 FPS: the paper has {theirs:.2f} % QoS, in a power mode "
-                f"it does not name; ours by mode: {'; '.join(at_50)}. A cap of the power mode, not "
-                "the governor, decides this figure."
-            )
-    ties = [key for key, cell in board.items() if _lowest_is_enough(cell)]
-    if ties:
-        names = sorted({f"{key.model} {key.rate_hz:g}/s" for key in ties})
-        words.append(
-            f"In {len(ties)} of {len(board)} cells ({', '.join(names)}) the oracle stays at one "
-            "point that flame finds without a margin as well, so both draw the same."
-        )
-    slow = _late_cells(board)
-    if slow:
-        words.append(
-            "Without a margin, as in the paper, flame plans onto the deadline, and jitter makes "
-            f"it late on more than 1 % of jobs in: {', '.join(slow)}."
-        )
-    return " ".join(words)
-
-
-def _lowest_is_enough(cell: Mapping[Any, Any]) -> bool:
-    by_name = {(who.policy, who.variant): runs for who, runs in cell.items()}
-    ours, ideal = by_name.get(("flame", "no margin")), by_name.get(("oracle", ""))
-    if not ours or not ideal:
-        return False
-    return all(
-        abs(a["ppw"] - b["ppw"]) < 1e-3 * b["ppw"] for a, b in zip(ours, ideal, strict=False)
-    )
-
-
-def _late_cells(board: Board) -> list[str]:
-    found = []
-    for key, cell in board.items():
-        for who, runs in cell.items():
-            if (who.policy, who.variant) == ("flame", "no margin"):
-                late = sum(run["miss_pct"] for run in runs) / len(runs)
-                if late > 1.0:
-                    found.append(f"{key.model} {key.rate_hz:g}/s ({late:.1f} %)")
-    return sorted(found)
 
 
 def profiling(minutes: Mapping[str, Mapping[str, float]]) -> Section:

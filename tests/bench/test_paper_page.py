@@ -35,7 +35,7 @@ def page() -> str:
     sections = [
         summary(gains, oracle_ratios(board)),
         dependence(board, board, ppw_gains),
-        race("fig12+13", made, drawn, "Words."),
+        race("fig12+13", made, drawn, ["Words."]),
     ]
     return render("The paper", sections, facts_of(seed=0))
 
