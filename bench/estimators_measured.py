@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.gridcolumns import find_columns
+from bench.gridcolumns import find_columns, plain_number
 from bench.grids import read_rows
 from estimators.baselines import AnalyticEstimator, Estimator, FixedEstimator
 from estimators.endtoend import MIN_RUNS, EndToEndEstimator
@@ -112,10 +112,7 @@ def _clock(
 
 
 def _number(path: Path, line: int, column: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
+    value = plain_number(text)
     if not (np.isfinite(value) and value > 0):
         raise ProfileError(
             "unusable measurement",

@@ -9,6 +9,7 @@ Understood are:
 - anything else labels the rows.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,3 +105,11 @@ def missing_column(path: Path, header: Sequence[str], name: str) -> ProfileError
     why = f"columns: {', '.join(header[:12])}{', ...' if len(header) > 12 else ''}"
     hint = "rename the column, or name the latency with --column"
     return ProfileError(f"no column {name}", where=str(path), why=why, hint=hint)
+
+
+def plain_number(text: str) -> float:
+    """Read a number as spreadsheets write it; nan if it is none (Python reads 1_00 as 100)."""
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan

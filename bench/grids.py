@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.gridcolumns import Columns, find_columns, missing_column
+from bench.gridcolumns import Columns, find_columns, missing_column, plain_number
 from estimators.errors import ProfileError
 
 LABELS = (
@@ -188,10 +188,7 @@ def _measured(path: Path, rows: list[Row], columns: Columns) -> tuple[list[Row],
 
 
 def _number(path: Path, row: Row, column: str) -> float:
-    try:
-        value = float(row.cells[column])
-    except ValueError:
-        value = math.nan
+    value = plain_number(row.cells[column])
     if not (math.isfinite(value) and value > 0):
         raise ProfileError(
             f"{column} is not a positive number",

@@ -123,3 +123,14 @@ def test_a_diagonal_of_many_clocks_is_refused_in_time(tmp_path: Path) -> None:
     path = _write(tmp_path, HEADER, *(f"a,1,{i},{i},1" for i in range(1, 60_001)))
     with pytest.raises(ProfileError, match="60000 CPU x 60000 GPU clocks, the cap is 40000"):
         load_grid(path)
+
+
+@pytest.mark.parametrize("value", ["1_00", "ten", "", "-1", "inf", "0"])
+def test_what_is_no_number_is_refused_or_left_out(tmp_path: Path, value: str) -> None:
+    lines = [*_small(), f"a,1,3000,100,{value}"]
+    if not value:
+        assert "1 rows without" in load_grid(_write(tmp_path, HEADER, *lines)).notes[0]
+        return
+    with pytest.raises(ProfileError, match="latency_ms is not a positive number") as found:
+        load_grid(_write(tmp_path, HEADER, *lines))
+    assert repr(value) in str(found.value)
