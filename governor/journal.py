@@ -2,7 +2,7 @@
 
 One small file per clock in a folder on tmpfs (``/run``). It is written whole, under another name,
 before the first write to the clock, and mapped from then on, so that recording a write is two
-stores to memory that outlive the process however it ends. It must never be made from our own
+copies to memory that outlives the process however it ends. It must never be made from our own
 pins: a clock that still has a file is restored before it is taken again.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from governor.boards.knob import FIELDS, Original, Role, Slot, codes
+from governor.boards.knob import OLD_SLOT_BYTES, SLOT_BYTES, Original, Role, Slot, codes
 from governor.boards.node import Files
 from governor.boards.restore import RestoreReport, restore_clock
 from governor.errors import JournalError
@@ -23,7 +23,9 @@ from governor.errors import JournalError
 _log = logging.getLogger(__name__)
 
 # 1: page of slots, then b"FLGVJRNL", length and CRC-32 of a JSON header, the header.
-FORMAT = 1
+# 2: a slot is two records, each with a check word.
+FORMAT = 2
+_OLD = 1
 SUFFIX = ".journal"
 ASIDE = ".corrupt"
 _MAGIC = b"FLGVJRNL"
@@ -58,11 +60,13 @@ class Entry:
         self.path = path
         self.name = header.name
         self.originals = tuple(header.knobs)
-        fields = memoryview(page).cast("Q")
-        self.slots: dict[Role, Slot] = {
-            original.role: Slot(fields[at * FIELDS : (at + 1) * FIELDS], codes(original))
-            for at, original in enumerate(self.originals)
-        }
+        pages, old = memoryview(page), header.format == _OLD
+        size = OLD_SLOT_BYTES if old else SLOT_BYTES
+        self.slots: dict[Role, Slot] = {}
+        for at, original in enumerate(self.originals):
+            part = pages[at * size : (at + 1) * size]
+            slot = Slot.old(original, part) if old else Slot(part, codes(original))
+            self.slots[original.role] = slot
 
 
 class Journal:
@@ -233,7 +237,10 @@ class Journal:
         elif header.root != str(self.root):
             self._note(f"{path}: for the board under {header.root}; left alone")
         else:
-            self.entries[header.name] = Entry(path, header, page)
+            entry = self.entries[header.name] = Entry(path, header, page)
+            damaged = [role for role, slot in entry.slots.items() if slot.damaged]
+            if damaged:
+                self._note(f"{path}: its record of {', '.join(damaged)} is damaged")
 
     def _damaged(self) -> dict[str, str]:
         """Name the clocks that only a person can put back, and say how; asks the folder itself."""
@@ -289,7 +296,7 @@ def _read(path: Path) -> tuple[_Header, mmap.mmap]:
     if len(body) != length or zlib.crc32(body) != crc:
         raise ValueError("its header is damaged")
     version = msgspec.json.decode(body, type=_Version).format
-    if version != FORMAT:
+    if version not in (_OLD, FORMAT):
         raise ValueError(f"its format is {version}, this program reads {FORMAT}")
     header = msgspec.json.decode(body, type=_Header)
     _check(path, header)
@@ -300,8 +307,11 @@ def _read(path: Path) -> tuple[_Header, mmap.mmap]:
 def _check(path: Path, header: _Header) -> None:
     if header.name != path.stem:
         raise ValueError(f"it is of another clock, {header.name[:40]!r}")
-    if len({original.role for original in header.knobs}) != len(header.knobs):
+    roles = {original.role for original in header.knobs}
+    if len(roles) != len(header.knobs):
         raise ValueError("it holds a knob twice")
+    if ("min" in roles) != ("max" in roles) or ("speed" in roles and "governor" not in roles):
+        raise ValueError("it lacks a knob that belongs to another")
     for original in header.knobs:
         if not original.sound:
             raise ValueError(f"{original.path[:200]} cannot have held {str(original.text)[:40]!r}")

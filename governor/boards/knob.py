@@ -3,6 +3,8 @@
 A slot says, at any instant a process may be killed, which readings of the file are our own doing.
 """
 
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -14,11 +16,18 @@ Role = Literal["governor", "min", "max", "speed"]
 NONE = LIMIT
 """Slot field without a value."""
 
-FIELDS = 6
-"""64-bit fields of a slot: adopted original, intended, effective (two, in turn), the turn, and
-the second half of an adopted name."""
+# A record: adopted original, second half of an adopted name, intended, effective, the effective
+# before, the number of the record; then the CRC-32 of all that.
+_RECORD = struct.Struct("<6QI")
+_BODY = struct.Struct("<6Q")
+_ADOPTED, _REST, _INTENDED, _EFFECTIVE, _BEFORE, _NUMBER = range(6)
 
-_ADOPTED, _INTENDED, _EFFECTIVE, _TURN, _REST = 0, 1, 2, 4, 5
+SLOT_BYTES = 2 * _RECORD.size
+"""Size of a slot: two records, written in turn."""
+
+OLD_SLOT_BYTES = 48
+"""Size of a slot in journals of format 1: six numbers without a check word."""
+
 _NAME_BYTES = 16  # CPUFREQ_NAME_LEN and DEVFREQ_NAME_LEN of the kernel
 
 
@@ -49,57 +58,78 @@ class Original:
 
 
 class Slot:
-    """What we last did to one knob; each store is one aligned 64-bit write.
+    """What we last did to one knob.
+
+    Each change is a record of its own, written over the older of two: one that a kill cuts short
+    fails its check word and leaves the one before, which still holds, for a change is recorded
+    before the file is written.
 
     Args:
-        fields: View of ``FIELDS`` unsigned 64-bit numbers; the journal's page or scratch memory.
+        page: ``SLOT_BYTES`` of the journal's page or of scratch memory.
         words: Code of each name, for a knob that holds a name.
+
+    Attributes:
+        damaged: Whether a record failed its check word when the slot was read: what the slot says
+            is true, but it may lack the last of what we did.
     """
 
-    __slots__ = ("_fields", "_words")
+    __slots__ = ("_fields", "_page", "_words", "damaged")
 
-    def __init__(self, fields: memoryview, words: Mapping[str, int]) -> None:
-        self._fields = fields
+    def __init__(self, page: memoryview, words: Mapping[str, int]) -> None:
+        self._page = page
         self._words = words
+        found = [_BODY.unpack_from(raw) for raw in self._records() if _whole(raw)]
+        self.damaged = len(found) < SLOT_BYTES // _RECORD.size
+        newest = max(found, key=lambda record: record[_NUMBER], default=None)
+        self._fields = list(newest) if newest else [NONE] * _NUMBER + [0]
 
     @classmethod
     def scratch(cls, original: Original) -> "Slot":
         """Make a slot that nobody reads later, for a dry run."""
-        slot = cls(memoryview(bytearray(8 * FIELDS)).cast("Q"), codes(original))
+        slot = cls(memoryview(bytearray(SLOT_BYTES)), codes(original))
         slot.clear()
+        return slot
+
+    @classmethod
+    def old(cls, original: Original, raw: memoryview) -> "Slot":
+        """Read a slot of a journal of format 1; what is recorded in it later goes nowhere."""
+        slot = cls.scratch(original)
+        adopted, intended, *effective, _, rest = struct.unpack("<6Q", raw)
+        slot._fields[:_NUMBER] = adopted, rest, intended, *effective
         return slot
 
     def clear(self) -> None:
         """Mark as never written."""
-        for index in range(_TURN):
-            self._fields[index] = NONE
-        self._fields[_TURN] = 0
+        self._fields[:_NUMBER] = [NONE] * _NUMBER
+        self._store()
+        self._store()
+        self.damaged = False
 
     def intend(self, value: int | str) -> None:
         """Record the value about to be written."""
         self._fields[_INTENDED] = self._code(value)
+        self._store()
 
     def settle(self, value: int | str) -> None:
         """Record what the file reads after the write; the reading before it is kept too."""
-        turn = 1 - self._fields[_TURN]
-        self._fields[_EFFECTIVE + turn] = self._code(value)
-        self._fields[_TURN] = turn
+        self._fields[_BEFORE] = self._fields[_EFFECTIVE]
+        self._fields[_EFFECTIVE] = self._code(value)
+        self._store()
 
     def adopt(self, value: int | str) -> None:
         """Take another writer's value as the one to restore."""
         if isinstance(value, int):
             self._fields[_ADOPTED] = value
-            return
-        # Spelled out: a governor loaded since is not among the words.
-        raw = value.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
-        self._fields[_ADOPTED] = NONE
-        self._fields[_REST] = int.from_bytes(raw[8:], "little")
-        self._fields[_ADOPTED] = int.from_bytes(raw[:8], "little")
+        else:
+            # Spelled out: a governor loaded since is not among the words.
+            raw = value.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
+            self._fields[_ADOPTED : _REST + 1] = struct.unpack("<2Q", raw)
+        self._store()
 
     @property
     def written(self) -> bool:
         """Whether we ever meant to write the knob."""
-        return bool(self._fields[_INTENDED] != NONE)
+        return self._fields[_INTENDED] != NONE
 
     @property
     def adopted(self) -> int | str | None:
@@ -107,13 +137,13 @@ class Slot:
         code = self._fields[_ADOPTED]
         if code == NONE or not self._words:
             return None if code == NONE else code
-        raw = code.to_bytes(8, "little") + self._fields[_REST].to_bytes(8, "little")
+        raw = struct.pack("<2Q", code, self._fields[_REST])
         return raw.rstrip(b"\0").decode("utf-8", "replace")
 
     @property
     def ours(self) -> frozenset[int]:
         """Codes of the readings that are our doing."""
-        return frozenset(self._fields[_INTENDED:_TURN]) - {NONE}
+        return frozenset(self._fields[_INTENDED:_NUMBER]) - {NONE}
 
     def is_ours(self, text: str) -> bool:
         """Tell whether a reading of the file is our doing."""
@@ -121,7 +151,7 @@ class Slot:
 
     def last_was(self, text: str) -> bool:
         """Tell whether a value is the one we last meant to write."""
-        return bool(self._fields[_INTENDED] == self.code_of(text))
+        return self._fields[_INTENDED] == self.code_of(text)
 
     def code_of(self, text: str) -> int:
         """Code of a reading; ``NONE`` for one that is no value."""
@@ -132,6 +162,20 @@ class Slot:
 
     def _code(self, value: int | str) -> int:
         return value if isinstance(value, int) else self.code_of(value)
+
+    def _store(self) -> None:
+        self._fields[_NUMBER] += 1
+        body = _BODY.pack(*self._fields)
+        at = self._fields[_NUMBER] % 2 * _RECORD.size
+        self._page[at : at + _RECORD.size] = body + zlib.crc32(body).to_bytes(4, "little")
+
+    def _records(self) -> list[bytes]:
+        return [bytes(self._page[at : at + _RECORD.size]) for at in (0, _RECORD.size)]
+
+
+def _whole(record: bytes) -> bool:
+    """Tell whether a record says what was written to it."""
+    return zlib.crc32(record[: _BODY.size]) == int.from_bytes(record[_BODY.size :], "little")
 
 
 def codes(original: Original) -> dict[str, int]:

@@ -86,15 +86,21 @@ class _Restorer:
     def _due(self, role: Role, *, ceiling: int | None = None) -> bool:
         """Tell whether a knob is ours to put back; note it when it is someone else's."""
         knob, wanted = self._knobs[role], self._wanted(role)
-        if not knob.slot.written or wanted is None:
+        if wanted is None or not (knob.slot.written or knob.slot.damaged):
             return False
         shown = knob.node.read_name()
         if shown == wanted:
             knob.node.tidy()
             # A thermal cap can make a limit of ours read like the original: write it all the same.
-            return role in ("min", "max") and not knob.slot.last_was(wanted)
+            limit = role in ("min", "max") and knob.slot.written
+            return limit and not knob.slot.last_was(wanted)
         if knob.slot.is_ours(shown) or self._pushed_down(knob.slot, shown, ceiling):
             return True
+        if knob.slot.damaged:
+            why = "the record of what we wrote to it is damaged"
+            hint = f"set it by hand (it was found as {wanted}), then run flamegov restore"
+            self.left.append(f"{knob.node.path}: reads {shown}: {why}; {hint}")
+            return False
         if role == "max" and int(shown) < max(knob.slot.ours) and self._hot():
             why = "a thermal limit hides whose it is; restore again when it is over"
             self.left.append(f"{knob.node.path}: reads {shown}: {why}")
@@ -109,7 +115,7 @@ class _Restorer:
     @staticmethod
     def _pushed_down(slot: Slot, shown: str, ceiling: int | None) -> bool:
         """Tell whether a minimum of ours only reads as the lower maximum of someone else."""
-        return ceiling is not None and shown == str(ceiling) and max(slot.ours) > ceiling
+        return ceiling is not None and shown == str(ceiling) and max(slot.ours, default=0) > ceiling
 
     def _put_back(self, role: Role) -> None:
         if self._due(role):

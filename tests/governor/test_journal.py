@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import resource
 import signal
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from governor import journal as journal_module
-from governor.boards.knob import NONE, Original, Slot
+from governor.boards.knob import NONE, SLOT_BYTES, Original, Slot
 from governor.errors import JournalError
 from governor.journal import Journal, restore_from
 from tests.boards import plain
@@ -201,10 +202,17 @@ def signed(body: bytes) -> bytes:
     return bytes(4096) + b"FLGVJRNL" + head + body
 
 
+def scribble(path: Path, at: int, raw: bytes) -> None:
+    """Write into a journal as something that is not us would."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(raw)
+
+
 def told(root: Path, **more: object) -> dict[str, Any]:
     knobs = [{"role": k.role, "path": k.path, "text": k.text, "words": k.words} for k in KNOBS]
     boot = journal_module.boot_id()
-    whole = {"format": 1, "boot_id": boot, "root": str(root), "name": "gpu", "knobs": knobs}
+    whole = {"format": 2, "boot_id": boot, "root": str(root), "name": "gpu", "knobs": knobs}
     return {**whole, **more}
 
 
@@ -221,13 +229,14 @@ NEST = b"[" * 50_000 + b"]" * 50_000
         [1],
         b'{"format":1,"a":' + NEST + b"}",
         {"knobs": low("100") * 180},
+        {"knobs": low("100")},
         {"knobs": low("junk")},
         {"knobs": low("-5")},
         {"knobs": low("9" * 5000)},
         {"knobs": low(None)},
         {"knobs": [{"role": "governor", "path": GOVERNOR.path, "text": None, "words": []}]},
         {"name": "../../x"},
-        {"format": 2},
+        {"format": 3},
     ],
     ids=lambda what: str(what)[:30],
 )
@@ -325,10 +334,10 @@ def test_a_flipped_bit_is_noticed(root: Path, run: Path) -> None:
 def test_a_newer_format_is_kept_aside(
     root: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "FORMAT", 2)
+    monkeypatch.setattr(journal_module, "FORMAT", 3)
     Journal.create(run, root).add("gpu", KNOBS)
     monkeypatch.undo()
-    assert "its format is 2" in Journal.open(run, root).notes[0]
+    assert "its format is 3" in Journal.open(run, root).notes[0]
 
 
 def test_a_journal_of_another_root_is_left_alone(root: Path, run: Path, tmp_path: Path) -> None:
@@ -367,6 +376,91 @@ def test_a_record_outlives_a_kill_at_once(root: Path, run: Path) -> None:
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert Journal.open(run, root).entries["gpu"].slots["min"].is_ours("555")
+
+
+def test_random_bytes_over_the_slots_leave_no_pin_unmentioned(root: Path, run: Path) -> None:
+    slots = Journal.create(run, root).add("gpu", KNOBS)
+    wrote(root, slots["governor"], GOVERNOR.path, "userspace")
+    wrote(root, slots["min"], LOW.path, 500)
+    scribble(run / "gpu.journal", 0, random.Random(7).randbytes(4096))
+    journal = Journal.open(run, root)
+    assert "its record of governor, min, max is damaged" in journal.notes[0]
+    report = journal.restore()
+    assert (report.restored, report.kept) == ((), ())
+    assert [line.partition(": ")[0] for line in report.left] == [
+        str(root / GOVERNOR.path),
+        str(root / LOW.path),
+    ]
+    assert "found as schedutil" in report.left[0] and "found as 100" in report.left[1]
+    assert journal.owes("gpu"), "our pins must not be taken for how it was found"
+    plain.put(root, GOVERNOR.path, "schedutil")
+    plain.put(root, LOW.path, 100)
+    assert Journal.open(run, root).restore().complete
+    assert list(run.iterdir()) == []
+
+
+def test_one_damaged_slot_does_not_stop_the_restore_of_the_others(root: Path, run: Path) -> None:
+    slots = Journal.create(run, root).add("gpu", KNOBS)
+    wrote(root, slots["governor"], GOVERNOR.path, "userspace")
+    wrote(root, slots["min"], LOW.path, 500)
+    wrote(root, slots["max"], HIGH.path, 500)
+    scribble(run / "gpu.journal", SLOT_BYTES, random.Random(7).randbytes(SLOT_BYTES))
+    journal = Journal.open(run, root)
+    assert "its record of min is damaged" in journal.notes[0]
+    report = journal.restore()
+    assert (len(report.restored), report.kept, len(report.left)) == (2, (), 1)
+    assert [plain.get(root, k.path) for k in KNOBS] == ["schedutil", "500", "900"]
+
+
+@pytest.mark.parametrize("at", range(SLOT_BYTES))
+def test_any_damaged_byte_of_a_slot_is_told_and_never_taken_for_another_writer(
+    root: Path, run: Path, at: int
+) -> None:
+    slots = Journal.create(run, root).add("gpu", (LOW, HIGH))
+    wrote(root, slots["min"], LOW.path, 500)
+    slots["min"].intend(600)
+    plain.put(root, LOW.path, 600)
+    path = run / "gpu.journal"
+    scribble(path, at, bytes([path.read_bytes()[at] ^ 0x40]))
+    journal = Journal.open(run, root)
+    assert "damaged" in journal.notes[0]
+    report = journal.restore()
+    assert report.kept == ()
+    assert len(report.restored) + len(report.left) == 1
+
+
+@pytest.mark.parametrize("copied", range(1, SLOT_BYTES // 2))
+def test_a_record_cut_short_by_a_kill_leaves_the_one_before_in_force(
+    root: Path, run: Path, copied: int
+) -> None:
+    slots = Journal.create(run, root).add("gpu", (LOW, HIGH))
+    wrote(root, slots["min"], LOW.path, 500)
+    path = run / "gpu.journal"
+    before = path.read_bytes()
+    slots["min"].intend(600)
+    after = path.read_bytes()
+    at = next(at for at in range(SLOT_BYTES) if before[at] != after[at])
+    at -= at % (SLOT_BYTES // 2)
+    scribble(path, at, after[at : at + copied] + before[at + copied : SLOT_BYTES])
+    journal = Journal.open(run, root)
+    assert journal.entries["gpu"].slots["min"].is_ours("500")
+    assert journal.restore().complete
+    assert plain.get(root, LOW.path) == "100"
+
+
+def test_a_journal_of_the_format_before_is_still_restored(root: Path, run: Path) -> None:
+    run.mkdir()
+    none = NONE.to_bytes(8, "little")
+    numbers = [NONE, 500, 400, 500, 1, 0]  # adopted, intended, effective twice, turn, rest
+    page = (none * 4 + bytes(16)) + b"".join(n.to_bytes(8, "little") for n in numbers)
+    page += (700).to_bytes(8, "little") + page[56:96]
+    body = json.dumps(told(root, format=1)).encode()
+    (run / "gpu.journal").write_bytes(page + signed(body)[len(page) :])
+    plain.put(root, LOW.path, 400)
+    plain.put(root, HIGH.path, 500)
+    report = restore_from(Journal.open(run, root), root)
+    assert (report.left, report.kept, report.notes) == ((), (), ())
+    assert [plain.get(root, k.path) for k in KNOBS] == ["schedutil", "100", "700"]
 
 
 def test_recording_a_write_is_cheap(root: Path, run: Path) -> None:
