@@ -28,7 +28,7 @@ COLOURS = {
 SERIES_COUNT = len(_SERIES)
 
 FEW = 10
-"""Up to so many values are marked each; a single one would not be seen at all."""
+"""Up to so many values are marked each."""
 
 
 class Series(NamedTuple):
@@ -111,24 +111,45 @@ def stack(panels: Sequence[Panel], x_label: str) -> Picture:
 
 
 def _draw(axis: "Axes", panel: Panel) -> None:
+    if all(len(series.x) == 1 for series in panel.series):
+        _draw_bars(axis, panel)
+    else:
+        _draw_lines(axis, panel)
+    axis.set_ylabel(panel.y_label)
+    axis.grid(visible=True, linewidth=0.4)
+    axis.set_axisbelow(True)
+    axis.set_ylim(bottom=0)
+    if len(panel.series) > 1:
+        axis.legend(fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
+
+
+def _draw_bars(axis: "Axes", panel: Panel) -> None:
+    """Draw series of one value each side by side."""
     for position, series in enumerate(panel.series):
-        colour = position if series.colour is None else series.colour
+        bar = axis.bar(position, series.y[0], 0.6, label=series.label, color=_colour(panel, series))
+        axis.bar_label(bar, fmt="%.1f", fontsize=8, color=_INK)
+    axis.set_xticks([])
+    axis.margins(y=0.15)
+
+
+def _draw_lines(axis: "Axes", panel: Panel) -> None:
+    for series in panel.series:
         axis.plot(
             series.x,
             series.y,
             label=series.label,
-            color=_SERIES[colour % SERIES_COUNT],
+            color=_colour(panel, series),
             linestyle="--" if series.dashed else "-",
             linewidth=1.2,
             drawstyle="steps-post" if series.step else "default",
             marker="o" if len(series.x) <= FEW else "",
             markersize=3,
         )
-    axis.set_ylabel(panel.y_label)
-    axis.grid(visible=True, linewidth=0.4)
-    axis.set_ylim(bottom=0)
-    if len(panel.series) > 1:
-        axis.legend(fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
+
+
+def _colour(panel: Panel, series: Series) -> str:
+    number = panel.series.index(series) if series.colour is None else series.colour
+    return _SERIES[number % SERIES_COUNT]
 
 
 def _inline(svg: str) -> str:

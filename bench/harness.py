@@ -2,22 +2,19 @@
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.cores import parallel
 from bench.harness_plan import Unit
 from bench.harness_store import Store
 from bench.harness_unit import run_unit
 from estimators.errors import FlamegovError
 
 CONNECT_S = 10.0
-
-KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
-"""Environment of workers: glibc keeps freed arrays for the next ones, an eighth less time."""
 
 
 class Result(NamedTuple):
@@ -88,15 +85,10 @@ def _on_cores(units: Sequence[Unit], workers: int) -> Iterator[tuple[Unit, dict[
     if count == 1:
         yield from ((unit, run_unit(unit)) for unit in units)
         return
-    from joblib import Parallel, delayed
+    from joblib import delayed
 
-    for name, value in KEEP_MEMORY.items():
-        os.environ.setdefault(name, value)
-    parallel = Parallel(n_jobs=count, return_as="generator_unordered", batch_size=1)
-    with warnings.catch_warnings():
-        # A worker whose caches have grown is replaced between two units; nothing is lost.
-        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-        yield from parallel(delayed(_tagged)(unit) for unit in units)
+    over_cores = parallel(count, return_as="generator_unordered", batch_size=1)
+    yield from over_cores(delayed(_tagged)(unit) for unit in units)
 
 
 def _tagged(unit: Unit) -> tuple[Unit, dict[str, Any]]:

@@ -8,7 +8,6 @@ import csv
 import importlib
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from bench import paper_numbers
 from bench import paper_report as report
 from bench.charts import Picture, check_matplotlib, stack
+from bench.cores import parallel
 from bench.harness import Result, run_all
 from bench.harness_plan import Experiment, Unit, load_experiment, units
 from bench.paper_charts import Chart, over_jobs, over_rates
@@ -202,12 +202,12 @@ def _only(board: Board, release: str) -> Board:
 
 def draw_charts(outcome: Outcome, workers: int) -> dict[str, list[Drawn]]:
     """Draw the charts of each experiment, over cores: each takes the better part of a second."""
-    from joblib import Parallel, delayed
+    from joblib import delayed
 
     charts = {name: _charts(outcome, name) for name in outcome.experiments}
     every = [chart for group in charts.values() for chart in group]
-    parallel = Parallel(n_jobs=workers or os.cpu_count() or 1)
-    pictures = iter(parallel(delayed(stack)(chart.panels, chart.x_label) for chart in every))
+    drawn = (delayed(stack)(chart.panels, chart.x_label) for chart in every)
+    pictures = iter(parallel(workers)(drawn))
     return {name: [(chart, next(pictures)) for chart in group] for name, group in charts.items()}
 
 

@@ -50,11 +50,13 @@ def over_rates(figure: str, rows: Sequence[Row]) -> list[Chart]:
                 ("PPW, %/W", "ppw"),
             )
         ]
+        rates = {row["rate_hz"] for row in mine}
+        one = f"at {min(rates):g} jobs per second"
         charts.append(
             Chart(
                 f"{figure}-{board}-{model}-{release}",
                 panels,
-                "jobs per second asked for",
+                "jobs per second asked for" if len(rates) > 1 else one,
                 f"{model} on {board}, {release} jobs (simulated)",
             )
         )

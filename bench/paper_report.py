@@ -98,8 +98,8 @@ def _against_ztt(gains: Mapping[str, Any]) -> str:
 
 def dependence(periodic: Board, closed: Board, gains_of: Callable[[Board], Any]) -> Section:
     """Show how much of the lead over zTT hangs on levels, learning and pacing."""
-    shared = {(key.model, key.rate_hz) for key in closed}
-    same = {k: v for k, v in periodic.items() if (k.model, k.rate_hz) in shared}
+    shared = {(key.board, key.model, key.rate_hz) for key in closed}
+    same = {k: v for k, v in periodic.items() if (k.board, k.model, k.rate_hz) in shared}
     columns = {"periodic": gains_of(same)["ztt"], "closed": gains_of(closed)["ztt"]}
     names = sorted({name for found in columns.values() for name in found})
     rows: list[list[Cell]] = []
