@@ -7,6 +7,7 @@ error with the nearest match; a reload that fails leaves the old configuration i
 import difflib
 import hashlib
 import re
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -195,7 +196,7 @@ def _files(path: Path | None) -> Iterator[Path]:
     except OSError as error:  # a folder on the way that may not be searched, a name too long
         raise ConfigError("cannot read", where=str(main), why=error.strerror or "") from None
     if found:
-        yield main
+        yield main if path else _regular(main)
     elif path is not None:
         raise ConfigError(
             "no such configuration file",
@@ -203,7 +204,18 @@ def _files(path: Path | None) -> Iterator[Path]:
             hint="give an existing file, or none to use the defaults",
         )
     if path is None or found:
-        yield from sorted((main.parent / "conf.d").glob("*.toml"))
+        yield from map(_regular, sorted((main.parent / "conf.d").glob("*.toml")))
+
+
+def _regular(file: Path) -> Path:
+    """Refuse what nobody named and reading might never end of: a FIFO, a device, a folder."""
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        raise ConfigError("cannot read", where=str(file), why=error.strerror or "") from None
+    if not stat.S_ISREG(mode):
+        raise ConfigError("not a regular file", where=str(file), hint="move it elsewhere")
+    return file
 
 
 def _parse(file: Path) -> dict[str, Any]:

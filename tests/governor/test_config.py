@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -97,6 +98,45 @@ def test_a_hostile_file_is_one_line_never_a_traceback(tmp_path, text, words):
     assert "\n" not in message and str(path) in message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        os.mkdir,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(path.with_name("nowhere")),
+    ],
+    ids=["fifo", "folder", "device", "dangling"],
+)
+@pytest.mark.parametrize("verb", [["config", "check"], ["run"]], ids=" ".join)
+@pytest.mark.timeout(20)
+def test_what_is_no_file_in_conf_d_is_one_line_and_is_not_opened(tmp_path, capsys, verb, make):
+    path = write(tmp_path, 'policy = "max"')
+    odd = tmp_path / "conf.d" / "50-odd.toml"
+    odd.parent.mkdir()
+    make(odd)
+    assert main([*verb, "--config", str(path)]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and str(odd) in message
+    assert "not a regular file" in message or "No such file" in message
+
+
+@pytest.mark.timeout(20)
+def test_a_fifo_at_the_default_place_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("governor.config.DEFAULT_PATH", tmp_path / "flamegov.toml")
+    os.mkfifo(tmp_path / "flamegov.toml")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        load_config()
+
+
+def test_a_link_to_a_file_in_conf_d_is_read(tmp_path):
+    path = write(tmp_path, 'policy = "max"')
+    write(tmp_path, 'policy = "powersave"', "elsewhere.toml")
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "a.toml").symlink_to(tmp_path / "elsewhere.toml")
+    assert load_config(path).config.policy == "powersave"
 
 
 def test_a_root_that_is_no_text_is_an_error():
