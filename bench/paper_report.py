@@ -165,7 +165,9 @@ def profiling(minutes: Mapping[str, Mapping[str, float]]) -> Section:
          paper.PROFILING_MIN[model][1], found["full"] / found["sparse"])
         for model, found in minutes.items()
     ]  # fmt: skip
-    headings = ("model", "sparse min", "paper min", "full min", "paper min", "full / sparse")
+    headings = (
+        "model", "sparse min", "paper: sparse", "full min", "paper: full", "full / sparse",
+    )  # fmt: skip
     return Section(
         "Tables I and II: time that profiling takes",
         [
