@@ -64,7 +64,7 @@ class Writer(threading.Thread):
         self._wake.put(rest)
 
     def forget(self) -> None:
-        """Drop what is known of the node: it was given back or changed by somebody else."""
+        """Drop what was asked of the node: it was given back or changed by somebody else."""
         self.target_hz = self._done_hz = 0
 
     def stop(self) -> bool:
@@ -134,11 +134,13 @@ def log_report(report: RestoreReport) -> None:
         log.warning("%s", line)
 
 
-def _slowest(writers: list[Writer]) -> int:
+def _slowest(writers: list[Writer], seen_hz: int) -> int:
+    """Tell the lowest clock written; one that could not be written has what the board showed."""
     slowest = 0
     for writer in writers:
-        if not slowest or writer.effective_hz < slowest:
-            slowest = writer.effective_hz
+        hz = writer.effective_hz or seen_hz
+        if not slowest or hz < slowest:
+            slowest = hz
     return slowest
 
 
@@ -207,7 +209,7 @@ class Actuator:
 
     def release(self) -> None:
         """Ask for the board to be given back."""
-        self._asked = False
+        self._asked = self._unsent = False  # nor may a wish of a moment ago take it again
         self._commands.put("release")
 
     def take_news(self) -> None:
@@ -217,13 +219,22 @@ class Actuator:
 
     def point(self) -> OperatingPoint:
         """Tell the clocks last read back; the slowest cluster counts for the CPU."""
+        seen = self.state.point or OperatingPoint(0, 0)
         if not self.held:
-            return self.state.point or OperatingPoint(0, 0)
-        return OperatingPoint(_slowest(self._cpu), _slowest(self._gpu))
+            return seen
+        return OperatingPoint(
+            _slowest(self._cpu, seen.cpu_hz) if self._cpu else 0,
+            _slowest(self._gpu, seen.gpu_hz) if self._gpu else 0,
+        )
 
     def moved_since(self, start_ns: int) -> bool:
         """Tell whether a clock moved, or was about to, at or after a moment."""
         return any(writer.last_ns >= start_ns or writer.busy for writer in self.writers)
+
+    @property
+    def owed(self) -> tuple[str, ...]:
+        """What could not be given back yet, one line each; it is tried at each poll."""
+        return () if self.held or self.report is None else self.report.left
 
     @property
     def alive(self) -> bool:
@@ -242,7 +253,7 @@ class Actuator:
         if self._keeper.is_alive() or not all(joined):
             log.error("a write is stuck in the kernel; run: flamegov restore")
             return False
-        if restore and self.held:
+        if restore and (self.held or self.owed):
             self._give_back()
         os.close(self.wake_fd)
         return self.report is None or self.report.complete
@@ -278,7 +289,7 @@ class Actuator:
         # A wish may have overtaken a release, and a refused board is asked again each time.
         if self._asked and (command == "acquire" or not self.held):
             self._take_over()
-        elif not self._asked and self.held:
+        elif not self._asked and (self.held or self.owed):
             self._give_back()
         self._refresh()
 
@@ -287,14 +298,15 @@ class Actuator:
             try:
                 self.board.acquire(self._journal)
             except FlamegovError as error:
+                if self.error != str(error):
+                    log.error("cannot take the board over: %s", error)
                 self.error = str(error)
-                log.error("cannot take the board over: %s", error)
                 return
             self.held, self.error = True, ""
         self._send(self._point)
 
     def _give_back(self) -> None:
-        self.held = False
+        owed, self.held = self.owed, False
         gates = [w.gate for w in self.writers if w.gate.acquire(timeout=JOIN_TIMEOUT_S)]
         try:
             if len(gates) < len(self.writers):
@@ -303,8 +315,11 @@ class Actuator:
                 return
             for writer in self.writers:
                 writer.forget()
-            self.report = self.board.release()
-            log_report(self.report)
+                writer.effective_hz = 0
+            report = self.board.release()
+            if not owed or report.left != owed:  # else it was told before
+                log_report(report)
+            self.report = report
         finally:
             for gate in gates:
                 gate.release()

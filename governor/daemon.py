@@ -189,6 +189,7 @@ class Daemon:
         lines = [*self.board.notes, *self.table_problems]
         if self.actuator.error:
             lines.append(self.actuator.error)
+        lines += [f"not given back yet: {line}" for line in self.actuator.owed]
         return lines + [writer.error for writer in self.actuator.writers if writer.error]
 
     def use_policy(self, name: str, options: dict[str, Any]) -> None:

@@ -21,26 +21,32 @@ class _Formatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Let the same warning pass once in ``every_s``, and say how many were held back."""
+    """Let the same warning pass once in ``every_s``, and say how many were held back.
 
-    def __init__(self, every_s: float = 30.0, keep: int = 256) -> None:
+    Of warnings that differ in their arguments alone (one per clock, one per client) a few pass.
+    """
+
+    def __init__(self, every_s: float = 30.0, keep: int = 256, alike: int = 16) -> None:
         super().__init__()
-        self.every_s, self.keep = every_s, keep
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+        self.every_s, self.keep, self.alike = every_s, keep, alike
+        self._seen: dict[tuple[str, str], tuple[float, set[str], int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Decide whether the record is printed."""
         if record.levelno < logging.WARNING:
             return True
-        key = (record.name, str(record.msg))
+        key, text = (record.name, str(record.msg)), record.getMessage()
         now = time.monotonic()
-        last, held = self._seen.get(key, (-self.every_s, 0))
-        if now - last < self.every_s:
-            self._seen[key] = (last, held + 1)
-            return False
+        since, told, held = self._seen.get(key, (-self.every_s, set(), 0))
+        if now - since < self.every_s:
+            if text in told or len(told) >= self.alike:
+                self._seen[key] = (since, told, held + 1)
+                return False
+            told.add(text)
+            return True
         if len(self._seen) >= self.keep:
             self._seen.clear()
-        self._seen[key] = (now, 0)
+        self._seen[key] = (now, {text}, 0)
         if held:
             record.msg = f"{record.msg} ({held} like it held back)"
         return True

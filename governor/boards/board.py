@@ -14,7 +14,7 @@ from governor.boards.node import Files
 from governor.boards.restore import RestoreReport
 from governor.boards.sensors import CpuLoad, Meter, Rails, Temperatures
 from governor.boards.state import BoardEvent, BoardOptions, BoardState
-from governor.errors import BoardError, SysfsBusyError, SysfsError
+from governor.errors import BoardError, SysfsError
 from policies.base import Attainable, OperatingPoint
 
 if TYPE_CHECKING:  # the journal stands above the boards; they only fill it
@@ -52,7 +52,6 @@ class Board:
         self._meter = Meter()
         self._seen: dict[str, Watch] = {}
         self._gone: dict[str, str] = {}
-        self._untaken: dict[str, str] = {}
         self._attainable = Attainable((), ())
         self._look(self._meter)
 
@@ -79,25 +78,28 @@ class Board:
     # -- holding --------------------------------------------------------------------------------
 
     def acquire(self, journal: "Journal | None") -> None:
-        """Save the originals of all clocks and take them; on failure, put back what was taken.
+        """Save the originals of all clocks and take them.
+
+        A clock whose files refuse is left out, told, and tried again at each :meth:`poll`.
 
         Args:
             journal: Where originals go before the first write; None only in a dry run.
 
         Raises:
-            BoardError: No clock can be taken, or one refused.
-            JournalError: The originals cannot be kept.
+            BoardError: No clock can be taken, or one cannot be driven as asked: all are put back.
+            JournalError: The originals cannot be kept: all are put back.
         """
         if journal is None and self._files.dry_run is None:
             raise BoardError("a journal is needed before the first write")
         self._journal = journal
         try:
-            taken = [self._take(node) for node in self.nodes]
+            refusals = [why for node in self.nodes if (why := self._take(node)) is not None]
         except FlamegovError:
             self.restore()
             raise
-        if not any(taken):
-            raise BoardError("no clock of the board can be set", why="; ".join(self.notes))
+        if len(refusals) == len(self.nodes):
+            none = BoardError("no clock of the board can be set", why="; ".join(self.notes))
+            raise refusals[0] if refusals else none
         self._holding = True
         self._seen.clear()
         self._look(self._meter)
@@ -124,32 +126,38 @@ class Board:
             node.let_go()
         self._files.close()
 
-    def _take(self, node: ClockNode) -> bool:
-        """Take one clock; False while it is offline."""
+    def _take(self, node: ClockNode) -> FlamegovError | None:
+        """Take one clock; tell why not if it is offline or its files refuse."""
         if node.acquired:
-            return True  # its journal is our own, not an earlier daemon's
+            return None  # its journal is our own, not an earlier daemon's
+        journal = self._journal
+        if journal is not None and journal.owes(node.name):
+            # An earlier daemon's pins: they must not be taken for originals.
+            report = journal.restore(only=node.name)
+            if not report.complete:
+                return self._leave_out(node, BoardError(report.left[0]))
         try:
-            if self._journal is not None and self._journal.owes(node.name):
-                # An earlier daemon's pins: they must not be taken for originals.
-                report = self._journal.restore(only=node.name)
-                if not report.complete:
-                    node.unheld = report.left[0]
-                    _log.warning("%s is left out for now: %s", node.name, report.left[0])
-                    return False
-            node.acquire(self._journal)
-        except SysfsBusyError as exc:
-            _log.warning("%s is left out for now: %s", node.name, exc)
-            return False
-        return True
+            node.acquire(journal)
+        except SysfsError as exc:
+            if journal is not None:  # some of its writes may have come through
+                journal.restore(only=node.name)
+            return self._leave_out(node, exc)
+        return None
 
     def _try_take(self, node: ClockNode) -> None:
-        """Take a clock that came late; a refusal is told once."""
+        """Take a clock that came late or was left out."""
         try:
             self._take(node)
         except FlamegovError as exc:
-            if self._untaken.get(node.name) != str(exc):
-                _log.warning("%s cannot be taken: %s", node.name, exc)
-            self._untaken[node.name] = str(exc)
+            self._leave_out(node, exc)
+
+    @staticmethod
+    def _leave_out(node: ClockNode, why: FlamegovError) -> FlamegovError:
+        """Note why a clock is not held; the same reason is logged once."""
+        if node.unheld != str(why):
+            _log.warning("%s is left out for now: %s", node.name, why)
+        node.unheld = str(why)
+        return why
 
     # -- looking --------------------------------------------------------------------------------
 

@@ -264,5 +264,47 @@ def test_moved_since_covers_writes_under_way_and_done(actuator, board):
     assert actuator.moved_since(now)
 
 
+def test_a_wish_overtaken_by_a_release_does_not_take_the_board(actuator, board):
+    actuator.set_point(LOW)
+    actuator.release()
+    actuator.flush()
+    time.sleep(0.05)
+    assert not actuator.held
+    assert board.acquired == 0
+
+
+def test_what_could_not_be_given_back_is_told_once_shown_and_tried_again(actuator, board, caplog):
+    go(actuator, LOW)
+    reached(actuator, LOW)
+    board.report = RestoreReport(left=("gpu/min_freq: EROFS",))
+    actuator.release()
+    wait_for(lambda: board.released > 3, what="more tries")
+    assert actuator.owed == ("gpu/min_freq: EROFS",)
+    assert [m for m in caplog.messages if "EROFS" in m] == ["not restored yet: gpu/min_freq: EROFS"]
+    board.report = RestoreReport(restored=("gpu/min_freq: 2 -> 1",))
+    wait_for(lambda: not actuator.owed, what="the rest")
+    tries = board.released
+    time.sleep(0.1)
+    assert board.released == tries
+    assert actuator.close(restore=True)
+
+
+def test_close_tries_once_more_to_give_back_what_is_owed(actuator, board):
+    go(actuator, LOW)
+    reached(actuator, LOW)
+    board.report = RestoreReport(left=("policy4: EBUSY",))
+    actuator.release()
+    wait_for(lambda: actuator.owed)
+    board.report = RestoreReport()
+    assert actuator.close(restore=True)
+
+
+def test_a_clock_that_was_never_written_has_what_the_board_shows(actuator, board):
+    board.gpu.fails = True
+    go(actuator, LOW)
+    wait_for(lambda: actuator.writers[2].error, what="the error")
+    assert actuator.point() == OperatingPoint(LOW.cpu_hz, 2)
+
+
 def test_before_the_board_is_taken_its_own_clocks_are_told(actuator):
     assert actuator.point() == OperatingPoint(1, 2)

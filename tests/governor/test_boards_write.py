@@ -54,13 +54,16 @@ def gpu_writes(kernel: KernelOs) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("text", ["-5", "9" * 5000, str(2**64 - 1), "+5", "1_000", "<unknown>"])
-def test_a_limit_that_is_no_number_of_64_bits_is_a_sysfs_error(tmp_path: Path, text: str) -> None:
+def test_a_clock_whose_limit_is_no_number_of_64_bits_is_left_out(tmp_path: Path, text: str) -> None:
     root = plain.orin(tmp_path / "root")
     board = discover(root, options=PIN)
     before = plain.knobs(root)
     plain.put(root, f"{plain.GPU}/max_freq", text)
-    with pytest.raises(SysfsError, match=r"max_freq.*not a number"):
-        board.acquire(Journal.create(tmp_path / "run", root))
+    board.acquire(Journal.create(tmp_path / "run", root))
+    assert board.gpu is not None
+    with pytest.raises(SysfsBusyError, match=r"max_freq.*not a number"):
+        board.gpu.set_hz(plain.GPU_HZ[3])
+    assert board.restore().complete
     plain.put(root, f"{plain.GPU}/max_freq", plain.GPU_HZ[-1])
     assert plain.knobs(root) == before
     board.close()
@@ -350,12 +353,37 @@ def test_a_tree_that_cannot_be_written_is_refused_before_any_write(
     kernel: KernelOs, code: int, hint: str
 ) -> None:
     board = discover(kernel.tree.root)
-    kernel.fail[("open", "17000000.gpu/governor")] = code
+    kernel.fail[("open", "governor")] = code
     with pytest.raises(BoardError, match=hint):
         board.acquire(Journal.create(kernel.tree.root.parent / "run", kernel.tree.root))
     kernel.fail.clear()
     assert {policy.governor for policy in kernel.kernel.policies} == {"schedutil"}, "put back"
     assert not list((kernel.tree.root.parent / "run").iterdir())
+
+
+@pytest.mark.parametrize("op", ["open", "write"])
+def test_a_clock_that_cannot_be_written_is_left_out_told_once_and_taken_later(
+    kernel: KernelOs, caplog: pytest.LogCaptureFixture, op: str
+) -> None:
+    board = discover(kernel.tree.root)
+    run = kernel.tree.root.parent / "run"
+    kernel.fail[(op, "17000000.gpu/governor")] = errno.EROFS
+    board.acquire(Journal.create(run, kernel.tree.root))
+    for _ in range(3):
+        board.poll()
+    assert [node.name for node in board.nodes if node.acquired] == ["policy0", "policy4", "policy8"]
+    assert [m for m in caplog.messages if "left out" in m and "EROFS" in m] == caplog.messages
+    assert len(caplog.messages) == 1
+    assert board.clusters[0].set_hz(1_190_400_000) == 1_190_400_000, "the others go on"
+    assert board.gpu is not None
+    with pytest.raises(SysfsBusyError, match=r"not held.*EROFS"):  # as the status shows it
+        board.gpu.set_hz(612_000_000)
+    kernel.fail.clear()
+    board.poll()
+    assert board.gpu.set_hz(612_000_000) == 612_000_000
+    assert board.restore().complete
+    assert not list(run.iterdir())
+    board.close()
 
 
 def test_a_driver_that_refuses_the_governor_silently_is_noticed(kernel: KernelOs) -> None:

@@ -211,3 +211,30 @@ def test_a_client_of_another_model_is_refused_while_others_go_on(running):
     with Wire(running.hints) as wire:
         assert isinstance(wire.open(model="none"), Error)
         assert isinstance(wire.open(model=MODEL), Reply)
+
+
+def test_one_read_only_clock_shows_in_status_and_the_others_are_governed(tmp_path):
+    it = Running(tmp_path)
+    gpu = it.board / "sys/devices/platform/17000000.gpu"
+    script = (
+        f"mount --bind {gpu} {gpu} && mount -o remount,ro,bind {gpu} && "
+        f"exec {' '.join(it.daemon.command)}"
+    )
+    mount = ["unshare", "-m", "sh", "-c"]
+    if subprocess.run([*mount, f"mount --bind {gpu} {gpu}"], check=False, **QUIET).returncode:
+        pytest.skip("no mount namespace here")
+    before = it.tree()
+    it.daemon.command = [*mount, script]
+    it.start(**QUIET)
+    with Wire(it.hints) as wire:
+        wanted = wire.open(deadline_ns=DEADLINES_NS[0]).body
+
+        def status() -> dict:
+            return wire.ask(Status(v=1, id=1, detail=True)).body
+
+        wait_for(lambda: status()["point"]["cpu_hz"] == wanted["cpu_hz"], what="the CPU clock")
+        wait_for(lambda: any("EROFS" in line for line in status()["errors"]), what="the error")
+        failed = [writer["node"] for writer in status()["writers"] if writer["error"]]
+        assert failed == ["gpu"]
+    assert it.stop() == 0
+    assert it.tree() == before
