@@ -50,7 +50,7 @@ def status(daemon: "Daemon", *, detail: bool) -> dict[str, Any]:
 
 def _mode(daemon: "Daemon") -> str:
     if daemon.dry_run:
-        return "dry run"
+        return "dry run, paused" if daemon.controller.paused else "dry run"
     if daemon.actuator.held:
         return "giving back" if daemon.controller.paused else "in control"
     return "paused" if daemon.controller.paused else "waiting"

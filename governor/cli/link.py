@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -39,8 +40,10 @@ class AnswerError(FlamegovError):
 
 
 def add_address(parser: argparse.ArgumentParser, *, admin: bool = False) -> None:
-    """Declare ``--address`` and remember which socket is meant."""
+    """Declare where the daemon is and how to print, and remember which socket is meant."""
     parser.add_argument("--address", help="endpoint of the daemon (default: as configured)")
+    parser.add_argument("--config", type=Path, help="file to read instead of the default one")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(admin=admin)
 
 
@@ -48,17 +51,15 @@ def ask(args: argparse.Namespace, request: Request) -> dict[str, Any]:
     """Send one request and return the body of the reply.
 
     Raises:
+        ConfigError: The address stands in a configuration that cannot be read.
         UsageError: There can be no such address or request, or the daemon knows no such policy or
             option.
         NoDaemonError: Nobody answers in time, or not in our protocol.
         AnswerError: The daemon refused for another reason.
     """
-    sockets = load_config().config.sockets
-    # The variable that applications follow names the hints socket.
-    hints = os.environ.get("FLAMEGOV_ADDRESS") or sockets.hints
-    configured = sockets.admin if args.admin else hints
-    address = configured if args.address is None else args.address
+    address = _address(args)
     raw = _written(request, admin=args.admin)
+    _check_allowed(address, admin=args.admin)
     try:
         answer = decode_answer(_exchange(address, raw))
     except MessageError as error:
@@ -79,6 +80,30 @@ def show(body: dict[str, Any], text: Callable[[dict[str, Any]], str] | None) -> 
         return json.dumps(body, indent=2) if text is None else text(body)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise _stranger("", f"{type(error).__name__}: {error}") from error
+
+
+def _address(args: argparse.Namespace) -> str:
+    """Tell where the daemon is: what is nearest to the command counts."""
+    if args.address is not None:
+        return str(args.address)
+    # The variable that applications follow names the hints socket.
+    if not args.admin and args.config is None and (named := os.environ.get("FLAMEGOV_ADDRESS")):
+        return named
+    sockets = load_config(args.config).config.sockets
+    return sockets.admin if args.admin else sockets.hints
+
+
+def _check_allowed(address: str, *, admin: bool) -> None:
+    """Refuse a socket file that is not for us: ZeroMQ would try it again and again in silence."""
+    try:
+        path = os.fsencode(address.removeprefix("ipc://"))
+        refused = os.access(path, os.F_OK) and not os.access(path, os.W_OK)
+    except ValueError:  # no path of any file; connecting says why
+        return
+    if refused:
+        group = "sudo usermod -aG flamegov $USER, then log in again"
+        hint = "it is for root alone: use sudo" if admin else group
+        raise NoDaemonError("you may not use it", where=address, why="no permission", hint=hint)
 
 
 def _written(request: Request, *, admin: bool) -> bytes:
@@ -108,8 +133,7 @@ def _exchange(address: str, raw: bytes) -> bytes:
                 "no daemon answers",
                 where=address,
                 why=f"waited {TIMEOUT_MS / 1000:.0f} s",
-                hint="is it running and may you use its socket? systemctl status flamegov; "
-                "usermod -aG flamegov $USER",
+                hint="is it running (systemctl status flamegov), and there (--config, --address)?",
             )
         return socket.recv()
 

@@ -13,7 +13,6 @@ HELP = "show what the daemon does"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_address(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -111,6 +111,41 @@ def test_nobody_at_the_address_is_no_daemon(capsys, tmp_path, monkeypatch) -> No
     assert "no daemon answers" in one_line(capsys)
 
 
+@pytest.mark.parametrize(
+    ("verb", "hint", "other"),
+    [
+        (["status"], "usermod -aG flamegov", "use sudo"),
+        (["policy", "list"], "use sudo", "usermod"),
+        (["pause"], "use sudo", "usermod"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_socket_that_refuses_is_told_at_once_with_the_way_in(
+    capsys, tmp_path, monkeypatch, verb, hint, other
+) -> None:
+    (tmp_path / "s").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.F_OK)
+    monkeypatch.setattr(link, "TIMEOUT_MS", 60_000)
+    assert main([*verb, "--address", f"ipc://{tmp_path}/s"]) == 6
+    text = one_line(capsys)
+    assert "no permission" in text and hint in text and other not in text
+
+
+@pytest.mark.parametrize("verb", [["status"], ["policy", "list"], ["reload"], ["resume"]])
+def test_a_configuration_that_is_not_there_is_told_by_the_verbs_that_ask(
+    capsys, tmp_path, verb
+) -> None:
+    assert main([*verb, "--config", str(tmp_path / "none.toml")]) == 2
+    assert "no such configuration file" in one_line(capsys)
+
+
+def test_an_address_needs_no_configuration(capsys, tmp_path, monkeypatch) -> None:
+    (tmp_path / "broken.toml").write_text("nonsense = 1")
+    monkeypatch.setattr("governor.config.DEFAULT_PATH", tmp_path / "broken.toml")
+    with stranger(tmp_path, encode_reply(1, _STATUS)) as address:
+        assert main(["status", "--address", address]) == 0
+
+
 @pytest.mark.parametrize("json_too", [[], ["--json"]])
 @pytest.mark.parametrize(
     "answer",
