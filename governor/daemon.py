@@ -220,13 +220,16 @@ class Daemon:
     def reload(self) -> dict[str, Any]:
         """Read configuration and tables again; on any error the old ones stay.
 
+        A policy set at run time stays too, unless what the configuration says of policies changed.
+
         Raises:
             FlamegovError: What is wrong with the new ones.
         """
         loaded = self._load()
-        factory = load_policy(
-            loaded.config.policy, loaded.config.policies.get(loaded.config.policy)
-        )
+        kept = self._policy_part(loaded.config) == self._policy_part(self.config)
+        name = self.policy_name if kept else loaded.config.policy
+        options = self.options_of(name) if kept else loaded.config.policies.get(name, {})
+        factory = load_policy(name, options)
         self.tables = self._read_tables(loaded.config)
         restart = [
             key
@@ -234,11 +237,24 @@ class Daemon:
             if getattr(loaded.config, key) != getattr(self.config, key)
         ]
         self.loaded = loaded
-        self._options.clear()
-        self.policy_name = loaded.config.policy
+        why = "as configured"
+        if self._options:
+            why = "as set at run time" if kept else "the configuration of policies changed"
+        if not kept:
+            self._options.clear()
+        self.policy_name = name
         self.controller.reconfigure(loaded.config, self.tables, factory)
-        log.info("configuration %s is in force", loaded.digest)
-        return {"digest": loaded.digest, "needs_restart": restart, "errors": self.errors()}
+        log.info("configuration %s is in force, policy %s (%s)", loaded.digest, name, why)
+        return {
+            "digest": loaded.digest,
+            "policy": name,
+            "needs_restart": restart,
+            "errors": self.errors(),
+        }
+
+    @staticmethod
+    def _policy_part(config: Config) -> tuple[str, dict[str, Any]]:
+        return config.policy, config.policies
 
     def _read_tables(self, config: Config) -> dict[TableKey, LatencyTable]:
         """Read the tables; those that are unsound or of another board are told and left out."""

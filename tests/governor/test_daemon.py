@@ -346,6 +346,72 @@ def test_reload_keeps_the_old_configuration_on_an_error(running):
         assert root.ask(Reload(v=1, id=1)).body["digest"] == before
 
 
+def test_a_reload_keeps_a_policy_set_at_run_time_until_that_part_changes(tmp_path):
+    it, log = Running(tmp_path), tmp_path / "log"
+    good = it.config.read_text()
+    with log.open("w") as file:
+        it.start(stderr=file)
+    with Wire(it.admin) as root:
+
+        def shown() -> tuple[str, dict]:
+            body = root.ask(Policy(v=1, id=1, action="show")).body
+            return body["name"], {option["name"]: option["value"] for option in body["options"]}
+
+        root.ask(Policy(v=1, id=1, action="set", name="flame", options={"margin": 0.25}))
+        os.kill(it.daemon.pid, signal.SIGHUP)
+        wait_for(lambda: "policy flame (as set at run time)" in log.read_text(), what="the log")
+        assert shown()[1]["margin"] == 0.25
+        root.ask(Policy(v=1, id=1, action="set", name="max"))
+        it.config.write_text(good + "\n[idle]\nafter_ms = 3000\n")
+        assert root.ask(Reload(v=1, id=1)).body["policy"] == "max"
+        assert shown()[0] == "max"
+        it.config.write_text(good + "\n[policies.flame]\nmargin = 0.125\n")
+        assert root.ask(Reload(v=1, id=1)).body["policy"] == "flame"
+        assert (shown()[0], shown()[1]["margin"]) == ("flame", 0.125)
+        assert "policy flame (the configuration of policies changed)" in log.read_text()
+        assert isinstance(root.ask(Reload(v=1, id=1)), Reply)
+        assert "policy flame (as configured)" in log.read_text()
+    assert it.stop() == 0
+
+
+def test_the_verbs_find_a_daemon_through_its_configuration(running, wire, monkeypatch):
+    # What applications follow must not lead an operator who named a configuration astray.
+    monkeypatch.setenv("FLAMEGOV_ADDRESS", "ipc:///nowhere")
+    config = ["--config", str(running.config)]
+    governor = running.board / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
+    wire.open(deadline_ns=10**8)
+    wait_for(lambda: first_line(governor) == "userspace")
+    for words, said in (
+        (["status"], "in control"),
+        (["policy", "list"], "flame"),
+        (["policy", "show"], "flame"),
+        (["pause"], "paused"),
+    ):
+        out = running.cli(*words, *config)
+        assert (out.returncode, out.stderr) == (0, "") and said in out.stdout, words
+    wait_for(lambda: first_line(governor) == "schedutil", what="the release")
+    wire.ask(begin(1))
+    out = running.cli("status", *config)
+    assert "  paused\n" in out.stdout and first_line(governor) == "schedutil"
+    out = running.cli("reload", *config, "--json")
+    assert (out.returncode, json.loads(out.stdout)["needs_restart"]) == (0, [])
+    assert first_line(governor) == "schedutil", "a reload does not end a pause"
+    out = running.cli("resume", *config)
+    assert (out.returncode, out.stdout) == (0, "resumed\n")
+    wait_for(lambda: first_line(governor) == "userspace", what="the board to be taken")
+
+
+def test_a_reload_that_is_refused_is_one_line(running):
+    good = running.config.read_text()
+    running.config.write_text(good + "\nnonsense = 1\n")
+    out = running.cli("reload", "--address", running.admin)
+    running.config.write_text(good)
+    assert out.returncode == 1 and out.stderr.count("\n") == 1
+    assert "old configuration kept" in out.stderr and "nonsense" in out.stderr
+    out = running.cli("reload", "--address", running.admin)
+    assert out.returncode == 0 and "is in force, policy flame" in out.stdout
+
+
 def test_socket_files_are_open_to_whom_they_are_meant_for(running):
     mode = {p.name: oct(p.stat().st_mode & 0o777) for p in running.folder.glob("*.sock")}
     assert mode == {"hints.sock": "0o660", "admin.sock": "0o600"}
