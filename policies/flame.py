@@ -24,6 +24,9 @@ from policies.base import (
 _ROUNDING = 1.0 + 1e-9
 """Slack for comparing interpolated bounds with interpolated values."""
 
+_LONGEST_WINDOW = 10_000
+"""Most jobs per correction: 100 s of them at 100 a second; a longer window is a slip."""
+
 
 class _Axis:
     """One clock axis of a table, with those clocks marked that the board can be asked for.
@@ -183,6 +186,9 @@ class FlamePolicy(BasePolicy):
         """
         if not 0.0 <= self.margin < math.inf:
             raise PolicyError("option margin must be 0 or more", why=f"it is {self.margin}")
+        if self.window > _LONGEST_WINDOW:
+            why = f"it is {self.window}"
+            raise PolicyError(f"option window must be {_LONGEST_WINDOW} jobs or fewer", why=why)
         try:
             self._learned = Corrector(self.corrector, window=self.window, alpha=self.alpha)
         except ValueError as exc:

@@ -412,6 +412,10 @@ def test_corrected_search_is_brute_force_on_corrected_values(
     assert_is(decision, search)
 
 
+def test_the_longest_window_is_10000_jobs() -> None:
+    assert FlamePolicy(window=10_000).window == 10_000
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [
@@ -419,6 +423,8 @@ def test_corrected_search_is_brute_force_on_corrected_values(
         ({"margin": math.nan}, "margin"),
         ({"margin": math.inf}, "margin"),
         ({"window": 0}, "window"),
+        ({"window": 10_001}, "window must be 10000 jobs or fewer: it is 10001"),
+        ({"window": 10**9}, "window"),
         ({"alpha": 0.0}, "alpha"),
         ({"alpha": 2.0}, "alpha"),
         ({"corrector": "median"}, "corrector"),
