@@ -1,7 +1,8 @@
 """Experiments as data files: which board, models, deadlines and policies, under which seeds.
 
-A file in ``bench/experiments`` is TOML; :class:`Experiment` lists its keys. Each combination of
-model, rate, release and power mode is a *cell*; each policy of the file runs in each cell.
+A file in ``bench/experiments`` is TOML; :class:`Experiment` lists its keys, and ``base`` names
+another one, which has the keys that are not given. Each combination of model, rate, release and power mode
+is a *cell*; each policy of the file runs in each cell.
 """
 
 import sys
@@ -163,6 +164,16 @@ def load_experiment(name: str, *, quick: bool = False) -> Experiment:
         UsageError: There is no such file, or a key or value in it is wrong.
     """
     path = Path(name) if name.endswith(".toml") else EXPERIMENTS / f"{name}.toml"
+    raw = _read(name, path)
+    base = raw.pop("base", "")
+    if base:
+        raw = _read(str(base), EXPERIMENTS / f"{base}.toml") | raw
+    if quick and isinstance(raw.get("quick"), dict):  # what else it is, is refused below
+        raw |= raw["quick"]
+    return _checked(str(path), raw)
+
+
+def _read(name: str, path: Path) -> dict[str, Any]:
     try:
         raw: dict[str, Any] = _toml.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -174,9 +185,7 @@ def load_experiment(name: str, *, quick: bool = False) -> Experiment:
         ) from error
     except (OSError, ValueError) as error:
         raise UsageError("cannot read the experiment", where=str(path), why=str(error)) from error
-    if quick:
-        raw |= raw.get("quick", {})
-    return _checked(str(path), raw)
+    return raw
 
 
 def _checked(where: str, raw: Mapping[str, Any]) -> Experiment:

@@ -82,6 +82,8 @@ def test_all_that_come_with_the_package_are_good(quick):
         ),
         ('name = "ztt"', 'name = "max"', "stands there twice"),
         ("[quick]", "[quick]\nsedes = 4", "sedes"),
+        ('title = "t"', 'title = "t"\nbase = "dmn"', "unknown experiment 'dmn'"),
+        ("[quick]\nseeds = 1", "quick = 3", "quick"),
         ("title", "title title", "cannot read"),
     ],
 )
@@ -89,6 +91,13 @@ def test_refuses(tmp_path, old, new, word):
     assert old in GOOD
     with pytest.raises(UsageError, match=word):
         load_experiment(write(tmp_path, GOOD.replace(old, new)))
+
+
+def test_takes_what_is_not_given_from_another(tmp_path):
+    mine = load_experiment(write(tmp_path, 'title = "t"\nbase = "dnn"\nseeds = 3'))
+    base = load_experiment("dnn")
+    assert (mine.title, mine.seeds) == ("t", 3)
+    assert (mine.policies, mine.models, mine.quick) == (base.policies, base.models, base.quick)
 
 
 def test_unknown_name_suggests_a_known_one():
