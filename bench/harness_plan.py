@@ -1,8 +1,8 @@
 """Experiments as data files: which board, models, deadlines and policies, under which seeds.
 
 A file in ``bench/experiments`` is TOML; :class:`Experiment` lists its keys, and ``base`` names
-another one, which has the keys that are not given. Each combination of model, rate, release and power mode
-is a *cell*; each policy of the file runs in each cell.
+another one, which has the keys that are not given. Each combination of model, rate, release and
+power mode is a *cell*; each policy of the file runs in each cell.
 """
 
 import sys
