@@ -65,7 +65,7 @@ def check_matplotlib() -> None:
         FlamegovError: matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise FlamegovError("charts need matplotlib", hint="pip install 'flamegov[bench]'")
+        raise FlamegovError("charts need matplotlib", hint="pip install '.[bench]' in the checkout")
 
 
 class Picture(NamedTuple):

@@ -7,9 +7,12 @@ must stay cheap: what a verb needs is imported when its arguments are asked for,
 import argparse
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, cast
+
+from estimators.errors import FlamegovError
 
 SUB_VERBS: dict[str, tuple[str, str]] = {
     "overhead": ("bench.overhead", "what the governor costs: decisions, messages, memory"),
@@ -25,6 +28,11 @@ SUB_VERBS: dict[str, tuple[str, str]] = {
     "paper": ("bench.paper", "the evaluation of the FLAME paper, simulated"),
 }
 """Name of each sub-verb of ``bench``: its module, and the line that ``--help`` shows."""
+
+
+ROOMS = ("bench", "governor", "policies", "estimators")
+
+INSTALL = "pip install '.[build,bench]' in the checkout"
 
 
 class Verb(Protocol):
@@ -69,7 +77,8 @@ class LazyVerb:
 
     def run(self, args: argparse.Namespace) -> int:
         """Do it; returns the exit code."""
-        return load(self.module).run(args)
+        with told():
+            return load(self.module).run(args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +99,34 @@ class Dispatcher:
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the chosen one."""
-        return int(args.bench_run(args))
+        with told():
+            return int(args.bench_run(args))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Tell of a package that a plain installation does not bring in one line.
+
+    Raises:
+        FlamegovError: Such a package is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ROOMS:
+            raise  # a mistake of ours, not of the installation
+        raise FlamegovError(f"this needs the package {package}", hint=INSTALL) from error
 
 
 def load(module: str) -> Verb:
-    """Import the module of a verb."""
-    return cast(Verb, importlib.import_module(module))
+    """Import the module of a verb.
+
+    Raises:
+        FlamegovError: A package is missing that a plain installation does not bring.
+    """
+    with told():
+        return cast(Verb, importlib.import_module(module))
 
 
 demo = LazyVerb("watch the governor hold deadlines on a simulated board", "bench.demo")

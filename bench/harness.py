@@ -100,7 +100,7 @@ def _on_cluster(units: Sequence[Unit], address: str) -> Iterator[tuple[Unit, dic
         dask: Any = import_module("distributed")
     except ImportError as error:
         raise FlamegovError(
-            "a scheduler needs Dask", hint="pip install 'flamegov[bench]'"
+            "a scheduler needs Dask", hint="pip install '.[bench]' in the checkout"
         ) from error
     try:
         client = dask.Client(address, timeout=CONNECT_S)

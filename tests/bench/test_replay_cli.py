@@ -8,6 +8,7 @@ import types
 import pytest
 
 from bench import cli
+from estimators.errors import FlamegovError
 
 
 def test_listing_imports_no_bench() -> None:
@@ -48,3 +49,17 @@ def test_every_listed_verb_keeps_the_contract() -> None:
         verb = cli.load(f"bench.{name}")
         assert verb.HELP and callable(verb.run)
         verb.add_arguments(argparse.ArgumentParser())
+
+
+def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+    monkeypatch.setattr(cli.importlib, "import_module", lambda module: missing("scipy.optimize"))
+    with pytest.raises(
+        FlamegovError, match=r"needs the package scipy; pip install '\.\[build,bench"
+    ):
+        cli.load("bench.paper")
+    monkeypatch.setattr(cli.importlib, "import_module", lambda module: missing("bench.papre"))
+    with pytest.raises(ModuleNotFoundError):
+        cli.load("bench.papre")
