@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from estimators.errors import FlamegovError
-
 SUB_VERBS: dict[str, tuple[str, str]] = {
     "overhead": ("bench.overhead", "what the governor costs: decisions, messages, memory"),
     "replay": ("bench.replay", "score policies on a measured grid of clocks"),
@@ -116,6 +114,8 @@ def told() -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package in ROOMS:
             raise  # a mistake of ours, not of the installation
+        from estimators.errors import FlamegovError  # brings numpy; listing verbs must not
+
         raise FlamegovError(f"this needs the package {package}", hint=INSTALL) from error
 
 

@@ -56,9 +56,7 @@ def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
     monkeypatch.setattr(cli.importlib, "import_module", lambda module: missing("scipy.optimize"))
-    with pytest.raises(
-        FlamegovError, match=r"needs the package scipy; pip install '\.\[build,bench"
-    ):
+    with pytest.raises(FlamegovError, match="needs the package scipy; pip"):
         cli.load("bench.paper")
     monkeypatch.setattr(cli.importlib, "import_module", lambda module: missing("bench.papre"))
     with pytest.raises(ModuleNotFoundError):
