@@ -87,6 +87,7 @@ class Journal:
         self.entries: dict[str, Entry] = {}
         self.notes: list[str] = []
         self._unread: dict[Path, str] = {}
+        self._foreign: set[str] = set()
 
     @classmethod
     def open(cls, directory: Path, root: Path) -> "Journal":
@@ -174,7 +175,8 @@ class Journal:
             self._load(path)
         files = Files(self.root)
         left = tuple(line for name, line in self._damaged().items() if only in (None, name))
-        report = RestoreReport(left=left, notes=tuple(self.notes))
+        foreign = tuple(sorted(self._foreign))
+        report = RestoreReport(left=left, notes=tuple(self.notes), elsewhere=foreign)
         self.notes.clear()
         for entry in [e for e in self.entries.values() if only in (None, e.name)]:
             one = restore_clock(files, entry.originals, entry.slots)
@@ -235,6 +237,7 @@ class Journal:
             path.unlink()
             self._note(f"{path}: from an earlier boot; discarded")
         elif header.root != str(self.root):
+            self._foreign.add(header.root)
             self._note(f"{path}: for the board under {header.root}; left alone")
         else:
             entry = self.entries[header.name] = Entry(path, header, page)

@@ -22,16 +22,18 @@ class RestoreReport:
         kept: ``path: value`` of each that another writer owns now.
         left: ``path: reason`` of each that could not be put back yet; it stays in the journal.
         notes: Journals that were discarded or kept aside, and why.
+        elsewhere: Roots of the boards that journals left alone are of.
     """
 
     restored: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to put back."""
+        """Whether nothing of this board is left to put back."""
         return not self.left
 
     def __add__(self, other: "RestoreReport") -> "RestoreReport":
@@ -41,6 +43,7 @@ class RestoreReport:
             self.kept + other.kept,
             self.left + other.left,
             self.notes + other.notes,
+            self.elsewhere + other.elsewhere,
         )
 
 

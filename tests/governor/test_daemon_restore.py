@@ -82,6 +82,27 @@ def test_restore_verb_after_sigkill(tmp_path):
     assert it.tree() == before
 
 
+def test_restore_after_a_kill_finds_the_board_that_run_was_given_as_root(tmp_path):
+    it = Running(tmp_path)
+    before = it.tree()
+    root = it.config.read_text()
+    line = next(line for line in root.splitlines() if line.startswith("root ="))
+    it.start(**QUIET)
+    drive(it, 0.2)
+    assert it.stop(signal.SIGKILL) == -signal.SIGKILL
+    it.config.write_text(root.replace(line, f'root = "{tmp_path}/another"'))
+    out = it.cli("restore", "--config", str(it.config))
+    assert out.returncode == 4
+    assert out.stdout.splitlines()[-1].endswith(f"flamegov restore --root {it.board}")
+    assert "nothing to restore" not in out.stdout
+    assert held(it)
+    out = it.cli("restore", "--config", str(it.config), "--root", str(it.board))
+    assert out.returncode == 0 and "scaling_governor" in out.stdout
+    assert it.tree() == before
+    out = it.cli("restore", "--config", str(it.config))
+    assert out.returncode == 0 and "nothing to restore" in out.stdout
+
+
 def test_the_board_is_given_back_when_nobody_asks_any_more(tmp_path):
     it = Running(tmp_path, more="[idle]\nafter_ms = 200\n")
     before = it.tree()

@@ -347,6 +347,8 @@ def test_a_journal_of_another_root_is_left_alone(root: Path, run: Path, tmp_path
     assert other.entries == {}
     assert str(root) in other.notes[0]
     assert (run / "gpu.journal").exists()
+    report = other.restore()
+    assert (report.complete, report.elsewhere) == (True, (str(root.resolve()),))
     with pytest.raises(JournalError, match="another board"):
         restore_from(journal, tmp_path / "other")
 
