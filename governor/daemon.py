@@ -118,7 +118,7 @@ class Daemon:
         loaded = self.loaded
         self.started_ns = time.monotonic_ns()
         self.policy_name = loaded.config.policy
-        self._options: dict[str, dict[str, Any]] = {}
+        self._set_options: dict[str, Any] | None = None
         factory = load_policy(self.policy_name, self.options_of(self.policy_name))
         self.trace: deque[tuple[int, str]] = deque(maxlen=TRACE_WRITES)
         self.board = open_board(loaded.config, dry_run=dry_run, on_write=self._note_write)
@@ -142,8 +142,13 @@ class Daemon:
         return Path(self.config.board.root)
 
     def options_of(self, name: str) -> dict[str, Any]:
-        """Tell the options of a policy: as swapped at run time, else as configured."""
-        return self._options.get(name) or dict(self.config.policies.get(name, {}))
+        """Tell the options of a policy: of the one in force as set at run time, else configured."""
+        if name == self.policy_name and self._set_options is not None:
+            return self._set_options
+        return self._configured(name)
+
+    def _configured(self, name: str) -> dict[str, Any]:
+        return dict(self.config.policies.get(name, {}))
 
     def serve(self, signals_fd: int) -> None:
         """Bind, run the loop, give the board back; ``clean`` tells whether that went well.
@@ -195,13 +200,16 @@ class Daemon:
     def use_policy(self, name: str, options: dict[str, Any]) -> None:
         """Swap the policy without a gap in control.
 
+        Args:
+            name: Name of the policy.
+            options: Set on top of the configured ones; those of earlier swaps are forgotten.
+
         Raises:
             PolicyError: It is unknown, broken, or an option is wrong; the old one stays.
         """
-        chosen = options or self.options_of(name)
+        chosen = self._configured(name) | options
         self.controller.set_policy(load_policy(name, chosen))
-        self.policy_name = name
-        self._options[name] = chosen
+        self.policy_name, self._set_options = name, chosen
         log.info("policy %s is in force", name)
 
     def use_shadow(self, name: str | None, options: dict[str, Any]) -> None:
@@ -213,7 +221,7 @@ class Daemon:
         if name is None:
             self.controller.shadow = None
             return
-        factory = load_policy(name, options or self.options_of(name))
+        factory = load_policy(name, self._configured(name) | options)
         self.controller.shadow = Shadow(name, factory)
         log.info("policy %s decides along", name)
 
@@ -238,10 +246,10 @@ class Daemon:
         ]
         self.loaded = loaded
         why = "as configured"
-        if self._options:
+        if self._set_options is not None:
             why = "as set at run time" if kept else "the configuration of policies changed"
         if not kept:
-            self._options.clear()
+            self._set_options = None
         self.policy_name = name
         self.controller.reconfigure(loaded.config, self.tables, factory)
         log.info("configuration %s is in force, policy %s (%s)", loaded.digest, name, why)

@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs.add_parser("list", help="list what is installed")
     show = verbs.add_parser("show", help="show one with its options (default: the one in force)")
     show.add_argument("name", nargs="?")
-    swap = verbs.add_parser("set", help="swap the policy of the running daemon")
+    text = "swap the policy of the running daemon: its configured options and those given here"
+    swap = verbs.add_parser("set", help=text, description=text)
     swap.add_argument("name")
     swap.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE", help="set an option"

@@ -316,6 +316,28 @@ def test_the_policy_is_swapped_on_the_running_daemon(running, wire):
     assert json.loads(out.stdout)["in_force"] == "flame"
 
 
+def test_a_policy_set_anew_forgets_the_options_of_earlier_commands(tmp_path):
+    it = Running(tmp_path, more="[policies.flame]\nwindow = 7\n")
+    it.start(**QUIET)
+    with Wire(it.admin) as root:
+
+        def ask(action, name, **options) -> dict:
+            body = root.ask(Policy(v=1, id=1, action=action, name=name, options=options)).body
+            return {option["name"]: option["value"] for option in body["options"]}
+
+        found = ask("set", "flame", margin=0.1)
+        assert (found["margin"], found["window"]) == (0.1, 7)
+        root.ask(Policy(v=1, id=1, action="set", name="max"))
+        assert ask("show", "flame")["margin"] == 0.05
+        found = ask("set", "flame")
+        assert (found["margin"], found["window"]) == (0.05, 7)
+        ask("set", "flame", margin=0.1)
+        assert ask("set", "flame", window=3) == {**found, "window": 3}
+        assert isinstance(root.ask(Reload(v=1, id=1)), Reply)
+        assert ask("show", "flame")["window"] == 3
+    assert it.stop() == 0
+
+
 def test_pause_gives_the_board_back_and_resume_takes_it_again(running, wire):
     governor = running.board / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
     wire.open(deadline_ns=10**8)
