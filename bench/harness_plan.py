@@ -1,35 +1,19 @@
 """Experiments as data files: which board, models, deadlines and policies, under which seeds.
 
-A file in ``bench/experiments`` is TOML; :class:`Experiment` lists its keys, and ``base`` names
-another one, which has the keys that are not given. Each combination of model, rate, release and
-power mode is a *cell*; each policy of the file runs in each cell.
+A file in ``bench/experiments`` is TOML; :class:`Experiment` lists its keys. Each combination of
+model, rate, release and power mode is a *cell*; each policy of the file runs in each cell.
 """
 
-import sys
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from bench.plant.board import board_names, load_board
-from bench.plant.errors import PlantError
-from bench.plant.workload import get_workload
-from bench.plant.worlds import get_world
-from governor.errors import UsageError
-from governor.words import nearest
-
-# Read by name: which of the two exists depends on the Python version.
-_toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-
-EXPERIMENTS = Path(__file__).parent / "experiments"
-
 Release = Literal["periodic", "closed"]
 TableKind = Literal["estimated", "interpolated"]
 
-MAX_RATE_HZ = 100_000.0
-MAX_JOBS = 10_000_000
+ORACLES = ("oracle", "oracle_mean")
+"""Policies that are known here only: the oracle by the tail of latencies, and by their mean."""
 
 
 class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,91 +134,6 @@ class Unit(NamedTuple):
     cell: Cell
     policy: PolicyEntry
     seeds: int
-
-
-def experiment_names() -> list[str]:
-    """List the experiments that come with the package."""
-    return sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
-
-
-def load_experiment(name: str, *, quick: bool = False) -> Experiment:
-    """Read an experiment by name, or by path if it ends in ``.toml``.
-
-    Raises:
-        UsageError: There is no such file, or a key or value in it is wrong.
-    """
-    path = Path(name) if name.endswith(".toml") else EXPERIMENTS / f"{name}.toml"
-    raw = _read(name, path)
-    base = raw.pop("base", "")
-    if base:
-        raw = _read(str(base), EXPERIMENTS / f"{base}.toml") | raw
-    if quick and isinstance(raw.get("quick"), dict):  # what else it is, is refused below
-        raw |= raw["quick"]
-    return _checked(str(path), raw)
-
-
-def _read(name: str, path: Path) -> dict[str, Any]:
-    try:
-        raw: dict[str, Any] = _toml.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        known = experiment_names()
-        raise UsageError(
-            f"unknown experiment {name!r}",
-            why=f"there are {', '.join(known)}",
-            hint=nearest(name, known) or "",
-        ) from error
-    except (OSError, ValueError) as error:
-        raise UsageError("cannot read the experiment", where=str(path), why=str(error)) from error
-    return raw
-
-
-def _checked(where: str, raw: Mapping[str, Any]) -> Experiment:
-    try:
-        experiment = msgspec.convert(raw, Experiment)
-        msgspec.convert({**raw, **raw.get("quick", {})}, Experiment)
-        if experiment.board not in board_names():
-            known = ", ".join(board_names())
-            raise PlantError(f"unknown board {experiment.board!r}", hint=f"choose from {known}")
-        load_board(experiment.board).mode(experiment.mode)
-        for model in (*experiment.models, *experiment.schedule):
-            get_workload(model)
-        for segments in experiment.schedule.values():
-            for segment in segments:
-                get_world(segment.world)
-    except (msgspec.ValidationError, PlantError) as error:
-        raise UsageError("wrong experiment", where=where, why=str(error)) from error
-    why = _complaint(experiment)
-    if why:
-        raise UsageError("wrong experiment", where=where, why=why)
-    return experiment
-
-
-def _complaint(experiment: Experiment) -> str:
-    """Say what is wrong beyond types; empty if nothing is."""
-    if not experiment.models and not experiment.schedule:
-        return "neither models nor schedule names a model"
-    if not experiment.policies:
-        return "no policy to run"
-    if not (experiment.seeds > 0 and 0 < experiment.seconds < float("inf")):
-        return "seeds and seconds must be above 0"
-    labels = [entry.label for entry in experiment.policies]
-    twice = sorted({label for label in labels if labels.count(label) > 1})
-    if twice:
-        return f"policies: {', '.join(twice)} stands there twice; tell them apart by variant"
-    return _wrong_deadlines(experiment)
-
-
-def _wrong_deadlines(experiment: Experiment) -> str:
-    for model, rates in experiment.models.items():
-        bad = [rate for rate in rates if not 0 < rate <= MAX_RATE_HZ]
-        if bad or not rates:
-            return f"models.{model}: rates must be in 0..{MAX_RATE_HZ:g}, got {bad or 'none'}"
-    for model, segments in experiment.schedule.items():
-        if not segments or any(not 0 < s.deadline_ms < float("inf") for s in segments):
-            return f"schedule.{model}: each stretch needs a deadline_ms above 0"
-        if any(not 0 < s.jobs <= MAX_JOBS for s in segments):
-            return f"schedule.{model}: each stretch needs a number of jobs above 0"
-    return ""
 
 
 def units(name: str, experiment: Experiment) -> Iterator[Unit]:

@@ -14,7 +14,7 @@ from bench.estimators_profile import Subject as Profiled
 from bench.estimators_profile import full_profile
 from bench.harness_jobs import KNOT, Subject, subject
 from bench.harness_kernel import GpuKind, KernelBoard
-from bench.harness_plan import Cell, PolicyEntry, Segment, TableKind, Unit
+from bench.harness_plan import ORACLES, Cell, PolicyEntry, Segment, TableKind, Unit
 from bench.harness_score import Metrics, measure
 from bench.harness_sim import Records, Stretch, VirtualBoard, jobs_of, run_policy
 from bench.oracle import Basis, Oracle
@@ -25,7 +25,7 @@ from estimators.table import LatencyTable, Phase
 from policies.base import Attainable, BasePolicy, BoardView, Decision, Job, OperatingPoint, Policy
 from policies.registry import describe_options, load_policy, load_policy_class
 
-ORACLES: dict[str, Basis] = {"oracle": "tail", "oracle_mean": "mean"}
+BASES: dict[str, Basis] = dict(zip(ORACLES, ("tail", "mean"), strict=True))
 KERNEL = ("schedutil", "simple_ondemand")
 
 _TABLE_SEED, _ORACLE_SEED = 1_000_003, 1_000_033
@@ -75,7 +75,7 @@ def run_seed(cell: Cell, entry: PolicyEntry, seed: int) -> Records:
 
     def make(segment: Segment) -> Policy:
         if entry.name in ORACLES:
-            return held_by_oracle(cell, ORACLES[entry.name])
+            return held_by_oracle(cell, BASES[entry.name])
         return _make(entry.name, {**entry.options, **segment.options}, seed)
 
     return run_policy(board, make, stretches, cell, table)

@@ -226,7 +226,7 @@ class Rig:
             kind: stack.enter_context(dealer(address)) for kind, address in addresses.items()
         }
         self.session = RawSession(self.sockets["daemon"])
-        client = stack.enter_context(connect(self.hints, strict=True, timeout="5s"))
+        client = stack.enter_context(connect(self.hints, strict=True, timeout="30s"))
         self._jobs = stack.enter_context(client.session(MODEL, deadline="20ms"))
         for kind in ("echo", "control"):
             self.sockets[kind].send(b"ready?")

@@ -18,7 +18,8 @@ from bench import paper_report as report
 from bench.charts import Picture, check_matplotlib, stack
 from bench.cores import parallel
 from bench.harness import Result, run_all
-from bench.harness_plan import Experiment, Unit, load_experiment, units
+from bench.harness_load import load_experiment
+from bench.harness_plan import Experiment, Unit, units
 from bench.paper_charts import Chart, over_jobs, over_rates
 from bench.paper_extra import highest_clocks, overhead, profiling_minutes
 from bench.paper_front import main_table, put, table_markdown
@@ -58,6 +59,14 @@ SLOW = ("sampling", "devices", "estimators")
 """Left out of ``--quick`` unless asked for by ``--only``."""
 
 _DIGITS = 9
+
+SHORT = (
+    "model", "policy", "variant", "rate_hz", "stretch", "qos_run_pct", "miss_pct", "mean_power_w",
+    "ppw", "ppw_vs_oracle",
+)  # fmt: skip
+"""Columns that a terminal has room for."""
+
+TITLE = "The FLAME paper's evaluation on a simulated board"
 
 Drawn = tuple[Chart, Picture]
 
@@ -131,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     write(
         args.report,
         render(
-            "The FLAME paper's evaluation on a simulated board",
+            "Policies on a simulated board" if args.experiment else TITLE,
             made,
             facts_of(
                 seeds=", ".join(
@@ -147,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(outcome, args.report) | {"tables": as_tables(made)}))
     else:
-        print(as_text(outcome, args.report))
+        print(as_text(outcome, args.report, own=bool(args.experiment)))
     return 1 if outcome.failed else 0
 
 
@@ -343,10 +352,15 @@ def as_tables(made: Sequence[Section]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def as_text(outcome: Outcome, place: Path) -> str:
-    """Lay the main table out for a terminal."""
+def as_text(outcome: Outcome, place: Path, *, own: bool) -> str:
+    """Lay the main table out for a terminal, for one's own experiments every row as well."""
     for failed in outcome.failed:
-        print(f"failed: {failed['policy']} on {failed['model']}", file=sys.stderr)
-    found = [row for row in report.gain_rows(outcome.gains) if row[5] is not None]
-    table = f"{table_text(report.GAIN_HEADINGS, found)}\n\n" if found else ""
-    return f"{table}Simulated. Report: {place}"
+        last = failed["error"].strip().splitlines()[-1]
+        print(f"failed: {failed['policy']} on {failed['model']}: {last}", file=sys.stderr)
+    parts = [f"Simulated. Report: {place}"]
+    gains = [row for row in report.gain_rows(outcome.gains) if row[5] is not None]
+    if gains:
+        parts.insert(0, table_text(report.GAIN_HEADINGS, gains))
+    if outcome.rows and (own or not gains):
+        parts.insert(0, table_text(SHORT, [[row[key] for key in SHORT] for row in outcome.rows]))
+    return "\n\n".join(parts)

@@ -17,6 +17,8 @@ SHOWN = (
 )
 """Policies that are drawn, in the order of their colours; the tables have all."""
 
+MOST = len(SHOWN)
+
 
 class Chart(NamedTuple):
     """A chart before it is drawn.
@@ -42,8 +44,9 @@ def over_rates(figure: str, rows: Sequence[Row]) -> list[Chart]:
         mine = [
             r for r in rows if (r["board"], r["model"], r["release"]) == (board, model, release)
         ]
+        who = _drawn(mine)
         panels = [
-            Panel(label, _series(mine, key))
+            Panel(label, _series(mine, key, who))
             for label, key in (
                 ("QoS, %", "qos_run_pct"),
                 ("late jobs, %", "miss_pct"),
@@ -63,17 +66,24 @@ def over_rates(figure: str, rows: Sequence[Row]) -> list[Chart]:
     return charts
 
 
-def _series(rows: Sequence[Row], key: str) -> list[Series]:
+def _drawn(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Choose whom to draw: all, if there are few; else those of :data:`SHOWN` and then others."""
+    there = list(dict.fromkeys((row["policy"], row["variant"]) for row in rows))
+    if len(there) <= MOST:
+        return there
+    return [*(who for who in SHOWN if who in there), *(w for w in there if w not in SHOWN)][:MOST]
+
+
+def _series(rows: Sequence[Row], key: str, drawn: Sequence[tuple[str, str]]) -> list[Series]:
     series = []
-    for colour, (policy, variant) in enumerate(SHOWN):
+    for colour, (policy, variant) in enumerate(drawn):
         mine = sorted(
             (r for r in rows if (r["policy"], r["variant"]) == (policy, variant)),
             key=lambda row: float(row["rate_hz"]),
         )
-        if mine:
-            label = f"{policy}, {variant.split(';')[0]}" if variant else policy
-            x, y = [r["rate_hz"] for r in mine], [r[key] for r in mine]
-            series.append(Series(label, x, y, dashed=policy == "oracle", colour=colour))
+        label = f"{policy}, {variant.split(';')[0]}" if variant else policy
+        x, y = [r["rate_hz"] for r in mine], [r[key] for r in mine]
+        series.append(Series(label, x, y, dashed=policy == "oracle", colour=colour))
     return series
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from bench import harness, harness_unit
 from bench.harness import run_all
-from bench.harness_plan import load_experiment, units
+from bench.harness_load import load_experiment
+from bench.harness_plan import units
 from bench.harness_score import gain_pct, interval, mean, measure
 from bench.harness_sim import Records
 from bench.harness_store import Store

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.harness_plan import experiment_names, load_experiment, units
+from bench.harness_load import experiment_names, load_experiment
+from bench.harness_plan import units
 from governor.errors import UsageError
 
 GOOD = """
@@ -84,6 +85,12 @@ def test_all_that_come_with_the_package_are_good(quick):
         ("[quick]", "[quick]\nsedes = 4", "sedes"),
         ('title = "t"', 'title = "t"\nbase = "dmn"', "unknown experiment 'dmn'"),
         ("[quick]\nseeds = 1", "quick = 3", "quick"),
+        ('name = "max"', 'name = "mox"', "unknown policy 'mox'"),
+        ('name = "max"', 'name = "max"\noptions = { speed = 1 }', "speed"),
+        ('mode = "30W"', 'mode = "31W"', "no power mode '31W'"),
+        ('mode = "30W"', "jetpack = 3", "JetPack 3"),
+        ('models = ["vgg16"]', 'models = ["vgg"]', "vgg"),
+        ('"agx-orin"', '"agx-thor"', "choose from agx-orin, orin-nano, orin-nx"),
         ("title", "title title", "cannot read"),
     ],
 )

@@ -26,6 +26,7 @@ from bench.paper_tables import (
 )
 from estimators.errors import FlamegovError
 from governor.errors import UsageError
+from policies.constant import MaxPolicy
 
 MINE = """
 title = "Mine"
@@ -133,11 +134,18 @@ def test_rows_and_a_failed_run():
     assert made == sorted(made, key=lambda r: (r["policy"], r["variant"]))
 
 
+def test_charts_of_few_policies_draw_all():
+    mine = [result("mine", "", [metrics(9.0)] * 2), result("flame", "", [metrics(8.0)] * 2)]
+    (chart,) = over_rates("x", rows(mine, {"dnn": "x"}))
+    assert [series.label for series in chart.panels[0].series] == ["flame", "mine"]
+
+
 def test_charts_draw_what_there_is():
     (chart,) = over_rates("fig12+13", rows(RACE, {"dnn": "fig12+13"}))
     assert [panel.y_label for panel in chart.panels] == ["QoS, %", "late jobs, %", "PPW, %/W"]
     labels = [series.label for series in chart.panels[0].series]
-    assert labels == ["flame, no margin", "flame, margin 5 %", "max", "schedutil, MAXN", "oracle"]
+    assert labels[:2] == ["flame, no margin", "flame, margin 5 %"]
+    assert labels[2:] == ["max", "schedutil, MAXN", "oracle", "schedutil, 30W"]
     assert over_jobs("fig20", RACE) == []
 
 
@@ -209,15 +217,21 @@ def test_same_seeds_same_bytes(mine, tmp_path, capsys):
     assert "Simulated" in capsys.readouterr().out
 
 
-def test_a_policy_that_fails_is_told_and_the_exit_code_says_so(mine, tmp_path, capsys):
-    path = Path(mine)
-    path.write_text(MINE + '[[policies]]\nname = "nobody"\n', encoding="utf-8")
+def test_a_policy_that_fails_is_told_and_the_exit_code_says_so(mine, tmp_path, capsys, monkeypatch):
+    def decide(self, job, view):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(MaxPolicy, "decide", decide)
     assert paper.run(arguments(tmp_path, "--experiment", mine, "--json")) == 1
     found = json.loads(capsys.readouterr().out)
-    assert {f["policy"] for f in found["failed"]} == {"nobody"}
-    assert "unknown policy" in found["failed"][0]["error"]
+    assert {f["policy"] for f in found["failed"]} == {"max"}
+    assert "in decide" in found["failed"][0]["error"]  # a traceback
     assert found["rows"]
     assert "Runs that failed" in (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert paper.run(arguments(tmp_path, "--experiment", mine)) == 1
+    out, err = capsys.readouterr()
+    assert "failed: max on vgg16: ZeroDivisionError: by zero" in err
+    assert "flame" in out and "Simulated. Report:" in out
 
 
 def test_no_place_for_the_report(mine, tmp_path):
