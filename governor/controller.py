@@ -13,6 +13,7 @@ from estimators.table import LatencyTable, Phase
 from estimators.tablestore import TableKey
 from governor.boards import BoardState
 from governor.config import Config
+from governor.errors import told
 from governor.messages import Begin, Close, Code, End, Open, Update
 from governor.sessions import Plan, RefusedError, Session, SessionTable
 from governor.shadow import Shadow
@@ -21,13 +22,22 @@ from policies.base import BoardView, Decision, Job, OperatingPoint, Outcome, Pol
 
 log = logging.getLogger(__name__)
 
-PolicyFactory = Callable[[], Policy]
-
 PLANS = 64
 """Plans kept per session: an app has a few deadlines, but a language model many contexts."""
 
 CLOCK_SLACK_NS = 1_000_000_000
 """A start this far ahead of now is a clock of another kind."""
+
+
+class PolicyFactory(Protocol):
+    """Makes instances of one policy."""
+
+    @property
+    def name(self) -> str:
+        """Name it was asked for by."""
+
+    def __call__(self) -> Policy:
+        """Make an instance."""
 
 
 class Drive(Protocol):
@@ -83,6 +93,7 @@ class Controller:
         paused: Whether an operator has paused control.
         shadow: A second policy that is asked but not obeyed; None for none.
         policy_errors: Times a policy raised.
+        policy_fault: What the policy in force raised last; empty if nothing.
         decisions: Times a policy was asked.
         changes: Points handed over.
     """
@@ -100,6 +111,7 @@ class Controller:
         self.point: OperatingPoint | None = None
         self.paused = False
         self.shadow: Shadow | None = None
+        self.policy_fault = ""
         self.policy_errors = self.decisions = self.changes = 0
         self._active: dict[tuple[bytes, int], Session] = {}
         self._idle_at_ns = 0
@@ -344,6 +356,7 @@ class Controller:
     def _use(self, make_policy: PolicyFactory) -> None:
         first = make_policy()
         self._make_policy = make_policy
+        self._faults, self.policy_fault = 0, ""
         self._shared = first if first.scope == "board" else None
 
     def _policy_for_session(self) -> Policy:
@@ -356,7 +369,10 @@ class Controller:
         except Exception as error:
             # Policies are other people's code, and this daemon must not die of it.
             self.policy_errors += 1
-            log.warning("policy raised %s: %s", type(error).__name__, error)
+            self._faults += 1
+            fault = f"policy {self._make_policy.name} raised {told(error)}"
+            self.policy_fault = f"{fault}; {self._faults} in all since it is in force"
+            log.warning("%s", fault)
             return None
 
     def _plan_active(self, session: Session, until_ns: int) -> None:

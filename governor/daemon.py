@@ -194,6 +194,8 @@ class Daemon:
         lines = [*self.board.notes, *self.table_problems]
         if self.actuator.error:
             lines.append(self.actuator.error)
+        shadow = self.controller.shadow
+        lines += filter(None, (self.controller.policy_fault, shadow.fault if shadow else ""))
         lines += [f"not given back yet: {line}" for line in self.actuator.owed]
         return lines + [writer.error for writer in self.actuator.writers if writer.error]
 

@@ -1,6 +1,7 @@
 """Errors of the daemon's rooms; the whole tree is drawn in ``estimators/errors.py``."""
 
 import errno as _errno
+import traceback
 
 from estimators.errors import FlamegovError, Permanent, Transient
 
@@ -54,3 +55,11 @@ class AlreadyRunningError(FlamegovError, Permanent):
     """Another daemon holds the lock."""
 
     exit_code = 5
+
+
+def told(error: Exception) -> str:
+    """Tell an error of other people's code in one line, with the place that raised it."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        place = f" ({frame.f_code.co_filename}:{line})"
+    return " ".join(f"{type(error).__name__}: {error}{place}".split())

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from governor.errors import told
 from governor.sessions import Key, Session
 from policies.base import BoardView, Decision, Job, OperatingPoint, Outcome, Policy
 
@@ -26,10 +27,11 @@ class Shadow:
     Attributes:
         name: Name of the policy.
         errors: Times it raised.
+        fault: What it raised last; empty if nothing.
     """
 
     def __init__(self, name: str, make: Callable[[], Policy]) -> None:
-        self.name, self.errors = name, 0
+        self.name, self.errors, self.fault = name, 0, ""
         self._make = make
         first = make()
         self._shared = first if first.scope == "board" else None
@@ -49,7 +51,9 @@ class Shadow:
         except Exception as error:
             # Other people's code, tried out beside a daemon that must not die of it.
             self.errors += 1
-            log.warning("shadow policy raised %s: %s", type(error).__name__, error)
+            fault = f"shadow policy {self.name} raised {told(error)}"
+            self.fault = f"{fault}; {self.errors} in all"
+            log.warning("%s", fault)
 
     def forget(self, key: Key) -> None:
         """Drop what belongs to a session that has ended."""

@@ -7,7 +7,7 @@ imported, so that a broken or heavy plug-in costs nobody else anything.
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -80,10 +80,12 @@ class PolicyFactory:
     """Makes instances of one policy with the same options: one per session, or one per board.
 
     Attributes:
+        name: Name it was asked for by.
         cls: Class of the policy.
         options: Options, checked.
     """
 
+    name: str
     cls: type[Policy]
     options: Mapping[str, Any]
 
@@ -153,7 +155,7 @@ def load_policy(name: str, options: Mapping[str, Any] | None = None) -> PolicyFa
             out of its range.
     """
     cls = load_policy_class(name)
-    factory = PolicyFactory(cls, MappingProxyType(_check_options(cls, name, options or {})))
+    factory = PolicyFactory(name, cls, MappingProxyType(_check_options(cls, name, options or {})))
     try:
         factory()
     except FlamegovError:
@@ -210,6 +212,7 @@ def _check_options(cls: type[Policy], name: str, options: Mapping[str, Any]) -> 
 def _points() -> "dict[str, EntryPoint]":
     from importlib.metadata import entry_points
 
+    invalidate_caches()  # a daemon that runs for weeks must see what was installed since
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

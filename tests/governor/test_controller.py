@@ -385,13 +385,20 @@ class Broken(BasePolicy):
         raise ValueError("boom")
 
 
-def test_a_policy_that_raises_is_counted_and_the_highest_clocks_are_used():
+def test_a_policy_that_raises_is_counted_and_the_highest_clocks_are_used(caplog):
     c = Controller(Config(), FakeDrive(), {("net", "inference"): table()}, Broken)
     session = opened(c, ms=20)
     begin(c, 0)
     end(c, 0)
     assert c.drive.sent == [HIGH]
     assert c.policy_errors == 2
+    raised = f"policy broken raised ValueError: boom ({__file__}:"
+    assert caplog.messages[-1].startswith(raised)
+    assert c.policy_fault == f"{caplog.messages[-1]}; 2 in all since it is in force"
+    c.set_policy(load_policy("max"))
+    assert c.policy_fault == ""
+    c.set_policy(Broken)
+    assert c.policy_fault.endswith("; 1 in all since it is in force")
     assert session.decision.reason.startswith("policy failed")
 
 
