@@ -60,6 +60,11 @@ class Subject:
     emc_hz: int = 0
 
     @property
+    def name(self) -> str:
+        """Name in profiles, where the phase stands beside it."""
+        return self.model.partition(":")[0]
+
+    @property
     def spec(self) -> BoardSpec:
         """The board."""
         return _board(self.board)
@@ -164,9 +169,9 @@ def _profile(
     record = NetworkRecord(tuple(order), network.phase, subject.longest)
     return Profile(
         board_info(subject),
-        {subject.model: record},
+        {subject.name: record},
         layers,
-        provenance={subject.model: f"simulated, world {subject.world.name}, seed {subject.seed}"},
+        provenance={subject.name: f"simulated, world {subject.world.name}, seed {subject.seed}"},
     )
 
 
@@ -265,7 +270,7 @@ def with_places(
         expanded,
         {"position": np.concatenate(position), "delta_us": np.concatenate(delta)},
     )
-    return replace(profile, places=profile.places | {subject.model: places})
+    return replace(profile, places=profile.places | {subject.name: places})
 
 
 def full_profile(subject: Subject, *, points: Sequence[Point] | None = None) -> Profile:
@@ -273,7 +278,7 @@ def full_profile(subject: Subject, *, points: Sequence[Point] | None = None) -> 
     chosen = geometric_points(subject.spec, 4, 6) if points is None else points
     profile = profile_layers(subject, chosen, default_contexts(subject))
     runs = run_samples(subject, anchor_conditions(subject))
-    return check_profile(with_runs(profile, subject.model, runs))
+    return check_profile(with_runs(profile, subject.name, runs))
 
 
 def per_op(subject: Subject, points: Sequence[Point]) -> Profile:

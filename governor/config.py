@@ -11,12 +11,16 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from estimators.errors import PolicyError
 from governor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from policies.registry import PolicyFactory
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -255,20 +259,41 @@ def _explain(
     text = str(error)
     reason, _, where = text.partition(" - at `$")
     key = where.rstrip("`").lstrip(".")
-    hint = "see 'flamegov config show'"
+    hint = "what is allowed: flamegov config schema"
     if "matching regex" in reason:
         reason = "holds a NUL or bytes that are not UTF-8"
     unknown = re.search(r"unknown field `([^`]+)`", reason)
     if unknown:
         section = key
         key = f"{section}.{unknown[1]}" if section else unknown[1]
-        reason = "unknown key"
+        reason, hint = "unknown key", "the keys: flamegov config show --defaults"
         near = difflib.get_close_matches(unknown[1], _keys(section), n=1)
         if near:
             hint = f"did you mean '{near[0]}'?"
-    files_with_key = [f for k, f in origin.items() if k == key or k.startswith(f"{key}.")]
-    where = files_with_key[-1] if files_with_key else ", ".join(map(str, files))
+    where = _source(origin, key) or ", ".join(map(str, files))
     return ConfigError(f"key '{key}'", where=where, why=reason, hint=hint)
+
+
+def _source(origin: Mapping[str, str], key: str) -> str:
+    """Tell the file that set a key, or a key below it; empty if none did."""
+    found = [file for k, file in origin.items() if k == key or k.startswith(f"{key}.")]
+    return found[-1] if found else ""
+
+
+def configured_policy(loaded: Loaded, name: str) -> "PolicyFactory":
+    """Prepare a policy with the options that the configuration gives it.
+
+    Raises:
+        PolicyError: It is unknown, broken, or an option is wrong; the file is told.
+    """
+    from policies.registry import load_policy  # here, for a quick start
+
+    try:
+        return load_policy(name, loaded.config.policies.get(name, {}))
+    except PolicyError as error:
+        file = _source(loaded.origin, f"policies.{name}") or _source(loaded.origin, "policy")
+        where = ": ".join(filter(None, (file, error.where)))
+        raise PolicyError(error.what, where=where, why=error.why, hint=error.hint) from error
 
 
 def _keys(section: str) -> list[str]:

@@ -150,14 +150,21 @@ class Controller:
         """
         table = self.tables.get((model, phase))
         if table is None:
-            known = sorted({name for name, _ in self.tables})
             raise RefusedError(
                 Code.UNKNOWN_MODEL,
                 f"no {phase} table for model '{model}' in {self.config.tables.dir}; "
-                f"{nearest(model, known) or 'known: ' + (', '.join(known)[:80] or 'none')}",
+                f"{self._known(model)}; a table that was added later needs 'flamegov reload'",
                 "$.model",
             )
         return table
+
+    def _known(self, model: str) -> str:
+        """Name what there is: the nearest model, or the phases of this one, or all."""
+        names = {name for name, _ in self.tables}
+        if model not in names and (near := nearest(model, names)):
+            return near
+        keys = [key for key in sorted(self.tables) if key[0] == model or model not in names]
+        return "known: " + (", ".join(f"{name} ({phase})" for name, phase in keys)[:80] or "none")
 
     def begin(self, identity: bytes, request: Begin, now_ns: int) -> Session:
         """Note that a job began, and correct the clocks if it differs from what was expected.

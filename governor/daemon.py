@@ -25,7 +25,7 @@ from estimators.tablestore import TableKey, TableStore
 from governor.actuator import Actuator, log_report
 from governor.admin import Admin
 from governor.boards import Board, BoardOptions, OnWrite, RestoreReport, discover
-from governor.config import Config, Loaded
+from governor.config import Config, Loaded, configured_policy
 from governor.controller import Controller
 from governor.endpoint import Endpoint
 from governor.errors import BoardError
@@ -119,7 +119,7 @@ class Daemon:
         self.started_ns = time.monotonic_ns()
         self.policy_name = loaded.config.policy
         self._set_options: dict[str, Any] | None = None
-        factory = load_policy(self.policy_name, self.options_of(self.policy_name))
+        factory = configured_policy(loaded, self.policy_name)
         self.trace: deque[tuple[int, str]] = deque(maxlen=TRACE_WRITES)
         self.board = open_board(loaded.config, dry_run=dry_run, on_write=self._note_write)
         self.tables = self._read_tables(loaded.config)
@@ -238,8 +238,10 @@ class Daemon:
         loaded = self._load()
         kept = self._policy_part(loaded.config) == self._policy_part(self.config)
         name = self.policy_name if kept else loaded.config.policy
-        options = self.options_of(name) if kept else loaded.config.policies.get(name, {})
-        factory = load_policy(name, options)
+        if kept and self._set_options is not None:
+            factory = load_policy(name, self._set_options)
+        else:
+            factory = configured_policy(loaded, name)
         self.tables = self._read_tables(loaded.config)
         restart = [
             key
@@ -254,10 +256,17 @@ class Daemon:
             self._set_options = None
         self.policy_name = name
         self.controller.reconfigure(loaded.config, self.tables, factory)
-        log.info("configuration %s is in force, policy %s (%s)", loaded.digest, name, why)
+        log.info(
+            "configuration %s is in force, policy %s (%s), %d tables",
+            loaded.digest,
+            name,
+            why,
+            len(self.tables),
+        )
         return {
             "digest": loaded.digest,
             "policy": name,
+            "tables": len(self.tables),
             "needs_restart": restart,
             "errors": self.errors(),
         }

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from governor.config import Config, Loaded, flatten, load_config, schema
-from policies.registry import describe_options, load_policy, load_policy_class
+from governor.config import Config, Loaded, configured_policy, flatten, load_config, schema
+from policies.registry import describe_options, load_policy_class
 
 HELP = "check, show or describe the configuration"
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         loaded = Loaded(Config(), (), {}, "")
     else:
         loaded = load_config(args.config)
-        check_policies(loaded.config)
+        check_policies(loaded)
     if args.action == "check":
         files = list(loaded.files)
         report = {"ok": True, "files": files, "digest": loaded.digest}
@@ -51,14 +51,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def check_policies(config: Config) -> None:
+def check_policies(loaded: Loaded) -> None:
     """Make every policy that is named, so that wrong options show before the daemon runs.
 
     Raises:
         PolicyError: A policy is unknown or an option of it is wrong.
     """
+    config = loaded.config
     for name in {config.policy, *config.policies}:
-        load_policy(name, config.policies.get(name, {}))
+        configured_policy(loaded, name)
 
 
 def annotated(loaded: Loaded) -> str:

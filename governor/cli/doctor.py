@@ -61,7 +61,7 @@ def examine(args: argparse.Namespace) -> Iterator[Check]:
     try:
         overrides = {"board": {"root": args.root}} if args.root else None
         loaded = load_config(args.config, overrides)
-        check_policies(loaded.config)
+        check_policies(loaded)
     except FlamegovError as error:
         yield Check("config", "fail", str(error))
         return

@@ -66,7 +66,7 @@ def ask(args: argparse.Namespace, request: Request) -> dict[str, Any]:
         raise _stranger(address, error.reason) from None
     if isinstance(answer, Error):
         kind = UsageError if answer.code in _USAGE else AnswerError
-        raise kind(answer.reason, where=address, why=answer.code)
+        raise kind(answer.reason, where=address)
     return answer.body
 
 

@@ -23,7 +23,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(body: dict[str, Any]) -> str:
-    lines = [f"configuration {body['digest']} is in force, policy {body['policy']}"]
+    head = f"configuration {body['digest']} is in force, policy {body['policy']}"
+    lines = [f"{head}, {body['tables']} tables"]
     if body["needs_restart"]:
         lines.append(f"restart needed for: {', '.join(body['needs_restart'])}")
     lines += [f"error     {text}" for text in body["errors"]]

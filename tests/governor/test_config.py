@@ -42,7 +42,8 @@ def test_conf_d_wins_over_the_file_and_the_command_line_over_both(tmp_path):
         ("polcy = 'max'", ["polcy", "unknown key", "policy"]),
         ("[idle]\nafter_ms = 'soon'", ["idle.after_ms", "Expected `int`"]),
         ("[limits]\nsessions = 0", ["limits.sessions", ">= 1"]),
-        ("[board]\ngpu_mode = 'fast'", ["board.gpu_mode"]),
+        ("[board]\ngpu_mode = 'fast'", ["board.gpu_mode", "flamegov config schema"]),
+        ("[zzz]\nx = 1", ["unknown key", "flamegov config show --defaults"]),
         ("[idle\n", ["not valid TOML", "line 1"]),
         ("policy = 3", ["policy", "Expected `str`"]),
     ],
@@ -169,12 +170,14 @@ def test_check_finds_wrong_policy_options(tmp_path, capsys):
     assert main(["config", "check", "--config", str(path)]) == 2
     message = capsys.readouterr().err
     assert "margn" in message and "margin" in message and message.count("\n") == 1
+    assert message.startswith(f"flamegov: {path}: policy flame: ")
 
 
 def test_check_finds_an_unknown_policy(tmp_path, capsys):
     path = write(tmp_path, 'policy = "flam"')
     assert main(["config", "check", "--config", str(path)]) == 2
-    assert "did you mean flame?" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "did you mean flame?" in message and message.startswith(f"flamegov: {path}: ")
 
 
 def test_schema_is_json_and_names_every_section():

@@ -207,7 +207,12 @@ def test_unknown_model_names_the_nearest_and_the_folder():
 
 
 def test_a_model_without_a_table_of_that_phase_is_unknown():
-    assert refused(opened, make(), model="net", phase="decode").code is Code.UNKNOWN_MODEL
+    error = refused(opened, make(), model="net", phase="decode")
+    assert error.code is Code.UNKNOWN_MODEL
+    assert "; known: net (inference); " in error.reason
+    error = refused(opened, make(), model="zzzzz")
+    assert "; known: net (inference), slm (decode); " in error.reason
+    assert "flamegov reload" in error.reason
 
 
 def test_duplicate_session_is_refused_and_the_first_lives_on():

@@ -129,6 +129,8 @@ def test_the_client_library_works_against_it(running):
 def test_unknown_model(wire):
     answer = wire.open(model="prob")
     assert code(answer) == "unknown-model" and "did you mean 'probe'?" in answer.reason
+    answer = wire.open(model="probe", phase="decode")
+    assert "known: probe (inference); a table that was added later" in answer.reason
 
 
 @pytest.mark.parametrize("deadline", [0, -5, float("nan"), 2**62, "20ms", None])
@@ -392,7 +394,7 @@ def test_a_reload_keeps_a_policy_set_at_run_time_until_that_part_changes(tmp_pat
         assert (shown()[0], shown()[1]["margin"]) == ("flame", 0.125)
         assert "policy flame (the configuration of policies changed)" in log.read_text()
         assert isinstance(root.ask(Reload(v=1, id=1)), Reply)
-        assert "policy flame (as configured)" in log.read_text()
+        assert "policy flame (as configured), 1 tables" in log.read_text()
     assert it.stop() == 0
 
 
@@ -431,7 +433,7 @@ def test_a_reload_that_is_refused_is_one_line(running):
     assert out.returncode == 1 and out.stderr.count("\n") == 1
     assert "old configuration kept" in out.stderr and "nonsense" in out.stderr
     out = running.cli("reload", "--address", running.admin)
-    assert out.returncode == 0 and "is in force, policy flame" in out.stdout
+    assert out.returncode == 0 and "is in force, policy flame, 1 tables" in out.stdout
 
 
 def test_socket_files_are_open_to_whom_they_are_meant_for(running):
@@ -452,7 +454,7 @@ def test_a_second_daemon_is_refused_and_the_first_lives_on(running):
 @pytest.mark.parametrize(
     ("change", "exit_code", "words"),
     [
-        (('policy = "flam"\n', ""), 2, ["flam", "did you mean flame?"]),
+        (('policy = "flam"\n', ""), 2, ["flam", "did you mean flame?", "flamegov.toml: "]),
         (("", 'root = "/nowhere"'), 4, ["/nowhere"]),
         (("nonsense = 1\n", ""), 2, ["nonsense", "unknown key"]),
     ],

@@ -36,3 +36,19 @@ def test_the_daemon_runs_on_a_table_estimated_from_a_profile(tmp_path):
     assert answer["feasible"] and answer["predicted_us"] * 1.05 <= 14_000
     cpu, gpu = board.cpu_hz.index(answer["cpu_hz"]), board.gpu_hz.index(answer["gpu_hz"])
     assert truth[0, cpu, gpu] <= 14_000
+
+
+def test_a_session_finds_the_table_of_a_prefill(tmp_path):
+    it = Running(tmp_path)
+    profile, table = tmp_path / "p.json.gz", tmp_path / "tables" / "prefill.npz"
+    out = it.cli("bench", "profile", "gpt2-large:prefill", "-o", str(profile), timeout=120)
+    assert out.returncode == 0, out.stderr
+    out = it.cli("estimate", str(profile), "-o", str(table), timeout=120)
+    assert out.returncode == 0, out.stderr
+    it.start(stderr=subprocess.DEVNULL)
+    with Wire(it.hints) as wire:
+        answer = wire.open(
+            model="gpt2-large", phase="prefill", context=512, deadline_ns=1_000_000_000
+        )
+    assert it.stop() == 0
+    assert isinstance(answer, Reply) and answer.body["feasible"]
