@@ -11,7 +11,8 @@ Columns, in any order, found by the names in the first line:
 ``power_mw``   optional  power while a job runs, mW; for all cells or for none
 =============  ========  =====================================================================
 
-Other columns are refused, for they are most often misspelt ones. Every combination of the clocks
+Other columns are refused, for they are most often misspelt ones, and so are clocks below 10 MHz, for
+they are MHz or kHz. Every combination of the clocks
 and contexts that occur must occur exactly once. Lines that begin with ``#`` are remarks; export
 writes the header into one (``# header: {json}``), and import reads it back. Tails are not carried.
 """
@@ -35,6 +36,7 @@ _HEADER = "# header:"
 MAX_ROWS = 2_000_000
 """Cap on the rows of one file; 319 points x 1024 contexts x 4 EMC points are 1.3 million."""
 _MAX_WHOLE = 2**53
+_MIN_HZ = 10_000_000  # no clock of a board is slower; in kHz even the fastest is below
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 Key = tuple[int, ...]
@@ -176,6 +178,10 @@ def _whole(where: str, name: str, text: str) -> int:
         raise _bad(
             f"{where}, column {name}", f"{text.strip()!r} is not a whole number of 0 or more"
         )
+    if name.endswith("_hz") and 0 < number < _MIN_HZ:
+        unit, hz = ("MHz", 1_000_000) if number < 10_000 else ("kHz", 1000)
+        why = f"{text.strip()} must be {unit}, for no clock is below 10 MHz"
+        raise _bad(f"{where}, column {name}", f"{why}; give Hz, here {int(number) * hz}")
     return int(number)
 
 

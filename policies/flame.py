@@ -184,8 +184,8 @@ class FlamePolicy(BasePolicy):
         Raises:
             PolicyError: An option is out of its range.
         """
-        if not 0.0 <= self.margin < math.inf:
-            raise PolicyError("option margin must be 0 or more", why=f"it is {self.margin}")
+        if not 0.0 <= self.margin <= 1.0:
+            raise PolicyError("option margin must be 0 to 1", why=f"it is {self.margin}")
         if self.window > _LONGEST_WINDOW:
             why = f"it is {self.window}"
             raise PolicyError(f"option window must be {_LONGEST_WINDOW} jobs or fewer", why=why)

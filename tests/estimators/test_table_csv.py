@@ -58,11 +58,11 @@ def test_measurements_as_a_spreadsheet_writes_them(tmp_path: Path) -> None:
 
 
 def test_columns_left_out_are_governed_by_the_board(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("cpu_hz,latency_us\n100,9\n200,5\n")
+    (tmp_path / "t.csv").write_text("cpu_hz,latency_us\n1e8,9\n2e8,5\n")
     table = import_csv(tmp_path / "t.csv")
     assert table.gpu_hz.tolist() == [0]
     assert table.emc_index(12345) == (0, True)
-    assert table.latency_at(200, 1_300_500_000) == 5.0
+    assert table.latency_at(200_000_000, 1_300_500_000) == 5.0
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -89,40 +89,72 @@ HEAD = "cpu_hz,gpu_hz,latency_us\n"
         ),
         ("latency_us,latency_us\n1,2\n", ": unusable CSV: column latency_us stands twice"),
         (HEAD, ": unusable CSV: no rows"),
-        (HEAD + "1,2\n", ": row 2: unusable CSV: 2 fields, but 3 columns"),
+        (HEAD + "1e8,2\n", ": row 2: unusable CSV: 2 fields, but 3 columns"),
         (
-            HEAD + "1,2,3\n# x\n4,2,x\n",
+            HEAD + "1e8,2e8,3\n# x\n4e8,2e8,x\n",
             ": row 4, column latency_us: unusable CSV: 'x' is not a number",
         ),
-        (HEAD + "1,2,nan\n", ": row 2, column latency_us: unusable CSV: 'nan' is not a positive"),
-        (HEAD + "1,2,inf\n", ": row 2, column latency_us: unusable CSV: 'inf' is not a positive"),
-        (HEAD + "1,2,0\n", ": row 2, column latency_us: unusable CSV: '0' is not a positive"),
-        (HEAD + "1,2,-5\n", ": row 2, column latency_us: unusable CSV: '-5' is not a positive"),
-        (HEAD + "1,2,1e39\n", ": row 2, column latency_us: unusable CSV: '1e39' is not a positive"),
-        (HEAD + "1,2,\n", ": row 2, column latency_us: unusable CSV: '' is not a number"),
-        (HEAD + "1.5,2,3\n", ": row 2, column cpu_hz: unusable CSV: '1.5' is not a whole number"),
-        (HEAD + "1_00,2,3\n", ": row 2, column cpu_hz: unusable CSV: '1_00' is not a number"),
-        (HEAD + "1,2,3_0\n", ": row 2, column latency_us: unusable CSV: '3_0' is not a number"),
-        (HEAD + "1,nan,3\n", ": row 2, column gpu_hz: unusable CSV: 'nan' is not a whole number"),
-        (HEAD + "1,-2,3\n", ": row 2, column gpu_hz: unusable CSV: '-2' is not a whole number"),
-        (HEAD + "1,1e300,3\n", ": row 2, column gpu_hz: unusable CSV: '1e300' is not a whole"),
         (
-            HEAD + "1,2,3\n1,2,3\n",
-            ": row 3: unusable CSV: a duplicate of row 2: emc_hz=0 context=0 cpu_hz=1 gpu_hz=2",
+            HEAD + "1e8,2e8,nan\n",
+            ": row 2, column latency_us: unusable CSV: 'nan' is not a positive",
         ),
-        (HEAD + "1,2,3\n4,2,3\n1,2,9\n", ": row 4: unusable CSV: in conflict with row 2: emc_hz=0"),
         (
-            HEAD + "1,2,3\n1,4,3\n5,2,3\n",
-            ": unusable CSV: 1 of 4 cells missing, first emc_hz=0 context=0 cpu_hz=5 gpu_hz=4",
+            HEAD + "1e8,2e8,inf\n",
+            ": row 2, column latency_us: unusable CSV: 'inf' is not a positive",
         ),
-        (HEAD + "0,2,3\n7,2,3\n", ": cpu_hz: unusable table: 0 (governed by the board) must stand"),
+        (HEAD + "1e8,2e8,0\n", ": row 2, column latency_us: unusable CSV: '0' is not a positive"),
+        (HEAD + "1e8,2e8,-5\n", ": row 2, column latency_us: unusable CSV: '-5' is not a positive"),
+        (
+            HEAD + "1e8,2e8,1e39\n",
+            ": row 2, column latency_us: unusable CSV: '1e39' is not a positive",
+        ),
+        (HEAD + "1e8,2e8,\n", ": row 2, column latency_us: unusable CSV: '' is not a number"),
+        (HEAD + "1.5,2e8,3\n", ": row 2, column cpu_hz: unusable CSV: '1.5' is not a whole number"),
+        (HEAD + "1_00,2e8,3\n", ": row 2, column cpu_hz: unusable CSV: '1_00' is not a number"),
+        (HEAD + "1e8,2e8,3_0\n", ": row 2, column latency_us: unusable CSV: '3_0' is not a number"),
+        (HEAD + "1e8,nan,3\n", ": row 2, column gpu_hz: unusable CSV: 'nan' is not a whole number"),
+        (HEAD + "1e8,-2,3\n", ": row 2, column gpu_hz: unusable CSV: '-2' is not a whole number"),
+        (HEAD + "1e8,1e300,3\n", ": row 2, column gpu_hz: unusable CSV: '1e300' is not a whole"),
+        (
+            HEAD + "1e8,2e8,3\n1e8,2e8,3\n",
+            ": row 3: unusable CSV: a duplicate of row 2: emc_hz=0 context=0 cpu_hz=100000000 ",
+        ),
+        (
+            HEAD + "1e8,2e8,3\n4e8,2e8,3\n1e8,2e8,9\n",
+            ": row 4: unusable CSV: in conflict with row 2: emc_hz=0",
+        ),
+        (
+            HEAD + "1e8,2e8,3\n1e8,4e8,3\n5e8,2e8,3\n",
+            ": unusable CSV: 1 of 4 cells missing, first emc_hz=0 context=0 cpu_hz=500000000 ",
+        ),
+        (
+            HEAD + "0,2e8,3\n7e8,2e8,3\n",
+            ": cpu_hz: unusable table: 0 (governed by the board) must stand",
+        ),
         ("latency_us\n" + "x" * 200_000 + "\n", ": unusable CSV: field larger than field limit"),
-        ("# header: {}\n" + HEAD + "1,2,3\n", ": header: unusable table: no format version"),
+        ("# header: {}\n" + HEAD + "1e8,2e8,3\n", ": header: unusable table: no format version"),
         ("latency_us\n\0\n", ": "),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, text: str, message: str) -> None:
     assert _refusal(tmp_path, text).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "unit", "hz"),
+    [
+        ("1020e6,306", "gpu_hz", "MHz", 306_000_000),
+        ("729600,306e6", "cpu_hz", "kHz", 729_600_000),
+        ("2201600.0,306e6", "cpu_hz", "kHz", 2_201_600_000),
+        ("1,306e6", "cpu_hz", "MHz", 1_000_000),
+    ],
+)
+def test_mhz_and_khz_taken_for_hz(
+    tmp_path: Path, row: str, column: str, unit: str, hz: int
+) -> None:
+    text = _refusal(tmp_path, f"{HEAD}{row},9\n")
+    assert text.startswith(f": row 2, column {column}: unusable CSV: ") and "\n" not in text
+    assert f" must be {unit}, " in text and f"give Hz, here {hz};" in text
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
@@ -132,12 +164,12 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 
 def test_scattered_points_do_not_blow_up(tmp_path: Path) -> None:
-    rows = "".join(f"{i},{i},{i},{i},1\n" for i in range(1, 2001))
+    rows = "".join(f"{i}e7,{i},{i}e7,{i}e7,1\n" for i in range(1, 2001))
     text = "emc_hz,context,cpu_hz,gpu_hz,latency_us\n" + rows
     assert f"{2000**4 - 2000} of {2000**4} cells missing" in _refusal(tmp_path, text)
 
 
 def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tablecsv, "MAX_ROWS", 2)
-    text = HEAD + "1,2,3\n2,2,3\n3,2,3\n"
+    text = HEAD + "1e8,2e8,3\n2e8,2e8,3\n3e8,2e8,3\n"
     assert _refusal(tmp_path, text).startswith(": row 4: unusable CSV: more than 2 rows")

@@ -60,7 +60,7 @@ def test_export_to_standard_output_is_what_the_file_gets(
 
 
 def test_import_fills_the_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "t.csv").write_text("cpu_hz,latency_us\n100,9\n200,5\n")
+    (tmp_path / "t.csv").write_text("cpu_hz,latency_us\n1e8,9\n2e8,5\n")
     with pytest.raises(UsageError, match="no model's name; add --model"):
         _run("import", tmp_path / "t.csv", tmp_path / "t.npz")
     with pytest.raises(UsageError, match=r"let it end in \.npz"):

@@ -132,7 +132,8 @@ def test_unknown_policy() -> None:
         ("flame", {"corrector": "mean"}, ["give raw | cumulative | self: such as 'raw'"]),
         ("flame", {"alpha": None}, ["option alpha cannot be None"]),
         ("flame", {"window": 0}, ["window must be at least 1"]),
-        ("flame", {"margin": math.nan}, ["option margin must be 0 or more"]),
+        ("flame", {"margin": math.nan}, ["option margin must be 0 to 1"]),
+        ("flame", {"margin": 7}, ["option margin must be 0 to 1: it is 7.0"]),
         ("fixed", {"cpu_hz": -1}, ["option cpu_hz must be 0 or more"]),
     ],
 )
