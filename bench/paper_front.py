@@ -40,7 +40,8 @@ def main_table(gains: Mapping[str, Any], oracle: Mapping[str, Any], command: str
         for key, name in (("margin_0", "no margin"), ("margin_default", "the default of 5 %"))
         if ratios[key] is not None
     ]
-    tail = f"PPW of `flame` is\n{' and\n'.join(words)}." if words else ""
+    joined = " and\n".join(words)
+    tail = f"PPW of `flame` is\n{joined}." if words else ""
     return f"`{command}`, simulated:\n\n{_HEAD}{''.join(rows)}\n{tail}".strip()
 
 
