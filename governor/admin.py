@@ -17,7 +17,7 @@ from governor.messages import (
     Trace,
 )
 from governor.sessions import RefusedError
-from policies.registry import available_policies, describe_options, load_policy
+from policies.registry import describe_options, installed, load_policy
 
 if TYPE_CHECKING:
     from governor.daemon import Daemon
@@ -63,8 +63,7 @@ class Admin:
                 self.daemon.use_shadow(request.name, dict(request.options))
                 return {"shadow": request.name}
             if request.action == "list":
-                found = {p.name: p.distribution or p.target for p in available_policies()}
-                return {"policies": found, "in_force": self.daemon.policy_name}
+                return {"policies": installed(), "in_force": self.daemon.policy_name}
             return self._show(request.name or self.daemon.policy_name)
         except PolicyError as error:
             raise RefusedError(Code.POLICY, str(error)) from None

@@ -102,6 +102,11 @@ def available_policies() -> list[PolicyInfo]:
     ]
 
 
+def installed() -> dict[str, str]:
+    """Tell the installed policies by name, each with the package that brings it."""
+    return {info.name: info.distribution or info.target for info in available_policies()}
+
+
 def load_policy_class(name: str) -> type[Policy]:
     """Import the class of one policy.
 

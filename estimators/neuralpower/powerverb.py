@@ -112,7 +112,7 @@ def save_picture(network: Network, totals: Totals, path: Path) -> None:
         import matplotlib as mpl
     except ImportError as error:
         raise ProfileError(
-            "pictures need matplotlib", hint="pip install 'flamegov[bench]'"
+            "pictures need matplotlib", hint="pip install '.[bench]' in the checkout"
         ) from error
     mpl.use("Agg")
     from matplotlib import pyplot as plt

@@ -52,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
         from estimators.maketable import make_table
     except ImportError as error:
         raise UsageError(
-            "estimating needs more packages", why=str(error), hint="pip install 'flamegov[build]'"
+            "estimating needs more packages",
+            why=str(error),
+            hint="pip install '.[build]' in the checkout",
         ) from error
     from estimators.profilefile import load_profile
     from estimators.profiles import merge_profiles

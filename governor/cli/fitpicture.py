@@ -25,7 +25,7 @@ def save_picture(profile: "Profile", model: str, table: "LatencyTable", path: Pa
         import matplotlib as mpl
     except ImportError as error:
         raise UsageError(
-            "pictures need matplotlib", hint="pip install 'flamegov[bench]'"
+            "pictures need matplotlib", hint="pip install '.[bench]' in the checkout"
         ) from error
     mpl.use("Agg")
     from matplotlib import pyplot as plt

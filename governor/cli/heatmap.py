@@ -84,7 +84,7 @@ def save_png(
         from matplotlib.figure import Figure
     except ImportError as exc:
         raise FlamegovError(
-            "pictures need matplotlib", why=str(exc), hint="pip install 'flamegov[bench]'"
+            "pictures need matplotlib", why=str(exc), hint="pip install '.[bench]' in the checkout"
         ) from exc
     title, row_label, column_label, value_label = labels
     figure = Figure(figsize=(2 + 0.55 * len(columns), 2 + 0.28 * len(rows)), layout="constrained")

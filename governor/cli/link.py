@@ -35,6 +35,10 @@ class NoDaemonError(FlamegovError, Transient):
     exit_code = 6
 
 
+class SilentError(NoDaemonError):
+    """Nobody is at the address, or nobody that answers in time."""
+
+
 class AnswerError(FlamegovError):
     """The daemon refused."""
 
@@ -47,19 +51,27 @@ def add_address(parser: argparse.ArgumentParser, *, admin: bool = False) -> None
     parser.set_defaults(admin=admin)
 
 
-def ask(args: argparse.Namespace, request: Request) -> dict[str, Any]:
+def ask(args: argparse.Namespace, request: Request, *, patient: bool = True) -> dict[str, Any]:
     """Send one request and return the body of the reply.
+
+    Args:
+        args: Where the daemon is.
+        request: What to ask.
+        patient: Wait for a daemon whose socket is not there yet.
 
     Raises:
         ConfigError: The address stands in a configuration that cannot be read.
         UsageError: There can be no such address or request, or the daemon knows no such policy or
             option.
-        NoDaemonError: Nobody answers in time, or not in our protocol.
+        SilentError: Nobody answers in time.
+        NoDaemonError: What answers is not in our protocol, or we may not ask.
         AnswerError: The daemon refused for another reason.
     """
     address = _address(args)
     raw = _written(request, admin=args.admin)
     _check_allowed(address, admin=args.admin)
+    if not patient and not _there(address):
+        raise _silent(address, "no such socket")
     try:
         answer = decode_answer(_exchange(address, raw))
     except MessageError as error:
@@ -129,13 +141,21 @@ def _exchange(address: str, raw: bytes) -> bytes:
             raise UsageError("no address", where=address, why=str(error), hint=hint) from None
         socket.send(raw)
         if not socket.poll(TIMEOUT_MS):
-            raise NoDaemonError(
-                "no daemon answers",
-                where=address,
-                why=f"waited {TIMEOUT_MS / 1000:.0f} s",
-                hint="is it running (systemctl status flamegov), and there (--config, --address)?",
-            )
+            raise _silent(address, f"waited {TIMEOUT_MS / 1000:.0f} s")
         return socket.recv()
+
+
+def _there(address: str) -> bool:
+    """Tell whether there is a socket; of what is no socket file, nobody knows but ZeroMQ."""
+    try:
+        return not address.startswith("ipc://") or os.path.exists(address.removeprefix("ipc://"))
+    except ValueError:
+        return True
+
+
+def _silent(address: str, why: str) -> SilentError:
+    hint = "is it running (systemctl status flamegov), and there (--config, --address)?"
+    return SilentError("no daemon answers", where=address, why=why, hint=hint)
 
 
 def _stranger(address: str, why: str) -> NoDaemonError:

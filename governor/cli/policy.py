@@ -2,13 +2,15 @@
 
 import argparse
 import json
+import sys
 from functools import partial
 from typing import Any
 
-from governor.cli.link import add_address, ask, show
+from governor.cli.link import SilentError, add_address, ask, show
 from governor.errors import UsageError
 from governor.messages import MessageError, Policy
 from governor.words import printable
+from policies.registry import installed
 
 HELP = "list, show or swap the policy"
 
@@ -44,7 +46,13 @@ def run(args: argparse.Namespace) -> int:
         request = Policy(v=1, id=1, action=args.action, name=name, options=options)
     except MessageError as error:
         raise UsageError("wrong option", where=error.field, why=error.reason) from None
-    body = ask(args, request)
+    try:
+        body = ask(args, request, patient=args.action != "list")
+    except SilentError as error:
+        if args.action != "list":
+            raise
+        print(f"flamegov: {error}; these are installed here", file=sys.stderr)
+        body = {"policies": installed(), "in_force": None}
     print(show(body, None if args.json else partial(_text, args.action)))
     return 0
 

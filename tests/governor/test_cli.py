@@ -1,9 +1,12 @@
 """The command line against wrong arguments, odd surroundings and strangers at the address."""
 
+import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,6 +112,23 @@ def test_nobody_at_the_address_is_no_daemon(capsys, tmp_path, monkeypatch) -> No
     monkeypatch.setattr(link, "TIMEOUT_MS", 100)
     assert main(["status", "--address", f"ipc://{tmp_path}/none"]) == 6
     assert "no daemon answers" in one_line(capsys)
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_policies_are_listed_without_a_daemon(capsys, tmp_path, monkeypatch, stale) -> None:
+    path = tmp_path / "s"
+    if stale:  # as a killed daemon leaves it
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+        monkeypatch.setattr(link, "TIMEOUT_MS", 100)
+    began = time.monotonic()
+    assert main(["policy", "list", "--address", f"ipc://{path}"]) == 0
+    assert time.monotonic() - began < 2.5
+    out, err = capsys.readouterr()
+    assert "  flame        flamegov " in out and "*" not in out
+    assert "no daemon answers" in err and err.count("\n") == 1
+    assert main(["policy", "list", "--json", "--address", f"ipc://{path}"]) == 0
+    assert json.loads(capsys.readouterr().out)["in_force"] is None
 
 
 @pytest.mark.parametrize(
