@@ -11,10 +11,10 @@ Columns, in any order, found by the names in the first line:
 ``power_mw``   optional  power while a job runs, mW; for all cells or for none
 =============  ========  =====================================================================
 
-Other columns are refused, for they are most often misspelt ones, and so are clocks below 10 MHz, for
-they are MHz or kHz. Every combination of the clocks
-and contexts that occur must occur exactly once. Lines that begin with ``#`` are remarks; export
-writes the header into one (``# header: {json}``), and import reads it back. Tails are not carried.
+Other columns are refused, for they are most often misspelt ones, and so are clocks below 10 MHz:
+they are MHz or kHz. Every combination of the clocks and contexts that occur must occur exactly
+once. Lines that begin with ``#`` are remarks; export writes the header into one (``# header:
+{json}``), and import reads it back. Tails are not carried.
 """
 
 import csv

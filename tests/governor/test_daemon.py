@@ -557,7 +557,7 @@ def test_the_units_commands_exist():
         assert out.returncode == 0
 
 
-@pytest.mark.parametrize("verb", [["status"], ["policy", "list"]])
+@pytest.mark.parametrize("verb", [["status"], ["policy", "show"]])
 def test_no_daemon_is_told_in_one_line(running, verb, tmp_path):
     out = running.cli(*verb, "--address", f"ipc://{tmp_path}/none.sock")
     assert out.returncode == 6
