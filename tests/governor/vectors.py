@@ -6,6 +6,7 @@ languages: a change to an existing one is a change of the protocol's version.
 """
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ def section() -> str:
         digits = vector["hex"]
         rows = [digits[at : at + 96] for at in range(0, len(digits), 96)]
         head = f"**{vector['name']}** ({vector['socket']}): `{fields}`"
-        lines += [head, "", "```", *rows, "```", ""]
+        wrapped = textwrap.wrap(head, 110, break_long_words=False, break_on_hyphens=False)
+        lines += [*wrapped, "", "```", *rows, "```", ""]
     return "\n".join(lines)
 
 
