@@ -60,7 +60,7 @@ def test_estimate_refuses_what_makes_no_sense(file, tmp_path):
 
 def test_missing_packages_are_named(file, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "estimators.maketable", None)
-    with pytest.raises(UsageError, match=r"pip install 'flamegov\[build\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[build\]' in the checkout"):
         call(estimate, file, "-o", tmp_path / "t.npz")
 
 

@@ -114,7 +114,7 @@ def test_show_png_without_matplotlib(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(FlamegovError, match=r"pip install 'flamegov\[bench\]'"):
+    with pytest.raises(FlamegovError, match=r"pip install '\.\[bench\]' in the checkout"):
         _run("show", saved, "--png", tmp_path / "t.png")
 
 
