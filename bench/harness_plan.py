@@ -4,6 +4,7 @@ A file in ``bench/experiments`` is TOML; :class:`Experiment` lists its keys. Eac
 model, rate, release and power mode is a *cell*; each policy of the file runs in each cell.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +12,8 @@ import msgspec
 
 Release = Literal["periodic", "closed"]
 TableKind = Literal["estimated", "interpolated"]
+
+_ROUNDING = 1e-6
 
 ORACLES = ("oracle", "oracle_mean")
 """Policies that are known here only: the oracle by the tail of latencies, and by their mean."""
@@ -39,7 +42,8 @@ class PolicyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         name: Name of the policy; ``oracle`` and ``oracle_mean`` are known here only.
         variant: What tells it from other entries of the same policy.
         options: Its options; ``seed`` is filled in.
-        learn_s: Simulated time before the scored part, for policies that learn.
+        learn_s: Seconds before the scored part, for policies that learn (see
+            :meth:`Cell.learning_jobs`).
         seeds: Number of seeds; 0 for the experiment's.
         mode: Power mode that this entry runs in; empty for the cell's.
         jetpack: JetPack whose kernel governors are emulated.
@@ -126,23 +130,42 @@ class Cell(NamedTuple):
         """Jobs per second asked for first."""
         return 1e3 / self.segments[0].deadline_ms
 
+    def learning_jobs(self, learn_s: float) -> int:
+        """Tell how many jobs a learning part has: for each second as many as begin in one.
+
+        A policy that decides once per second does so between jobs: at 1.2 jobs per second after
+        every second one. Counted so, it decides as often at all rates.
+        """
+        return math.ceil(learn_s) * math.ceil(self.rate_hz - _ROUNDING)
+
 
 class Unit(NamedTuple):
-    """One policy in one cell: what is computed, stored and resumed as a whole."""
+    """One policy in one cell: what is computed, stored and resumed as a whole.
+
+    Attributes:
+        experiment: Name of the experiment.
+        cell: Where it runs.
+        policy: What runs.
+        seeds: Number of seeds.
+        skip: Jobs left out at the start, from which others learn: all are scored on the same jobs.
+    """
 
     experiment: str
     cell: Cell
     policy: PolicyEntry
     seeds: int
+    skip: int = 0
 
 
 def units(name: str, experiment: Experiment) -> Iterator[Unit]:
     """List everything there is to compute."""
+    longest_s = max(entry.learn_s for entry in experiment.policies)
     for cell in _cells(experiment):
         for entry in experiment.policies:
             if not entry.models or cell.model in entry.models:
                 own = cell._replace(mode=entry.mode or cell.mode)
-                yield Unit(name, own, entry, entry.seeds or experiment.seeds)
+                skip = cell.learning_jobs(longest_s) - cell.learning_jobs(entry.learn_s)
+                yield Unit(name, own, entry, entry.seeds or experiment.seeds, skip)
 
 
 def _cells(e: Experiment) -> Iterator[Cell]:

@@ -43,6 +43,7 @@ def measure(records: Records) -> Metrics:
         "qos_run_pct": got.qos_run_pct,
         "qos_job_pct": got.qos_job_pct,
         "miss_pct": got.miss_pct,
+        "miss_from_release_pct": 100.0 * float((lateness + records.wait_us > 0).mean()),
         "longest_miss_run": got.longest_miss_run,
         "mean_power_w": watts,
         "ppw": ppw(got.qos_run_pct, watts),

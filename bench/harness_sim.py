@@ -24,7 +24,7 @@ CPU_DELAY_US, GPU_DELAY_US = 1300.0, 5300.0
 
 _NEVER = math.inf
 
-_TYPES = "dffdIIHHb"
+_TYPES = "dffdIIHHbf"
 """Array types of the columns of a run: start, latency, deadline, meter, clocks, context ..."""
 
 _FLUSH = 1024
@@ -45,6 +45,7 @@ class Records(NamedTuple):
         segment: Index of its stretch of the run, ``[n]``.
         switched: Whether a clock moved while it ran, ``[n]``.
         span_us: Time from its start to the next one's, ``[n]``.
+        wait_us: Time from its release to its start, ``[n]``.
     """
 
     start_us: NDArray[Any]
@@ -57,6 +58,7 @@ class Records(NamedTuple):
     segment: NDArray[Any]
     switched: NDArray[Any]
     span_us: NDArray[Any]
+    wait_us: NDArray[Any]
 
     def part(self, first: int, last: int | None = None) -> "Records":
         """Take jobs by index."""
@@ -220,8 +222,8 @@ def jobs_of(cell: Cell, learn_s: float) -> list[Segment]:
     """Put numbers of jobs to the stretches of a run; the learning part goes with the first."""
     result = []
     for index, segment in enumerate(cell.segments):
-        seconds = cell.seconds + (learn_s if index == 0 else 0.0)
-        jobs = segment.jobs or max(round(seconds * 1e3 / segment.deadline_ms), 1)
+        jobs = segment.jobs or max(round(cell.seconds * 1e3 / segment.deadline_ms), 1)
+        jobs += cell.learning_jobs(learn_s) if index == 0 else 0
         result.append(Segment(segment.deadline_ms, jobs, segment.world, segment.options))
     return result
 
@@ -232,6 +234,8 @@ def run_policy(
     stretches: list[Stretch],
     cell: Cell,
     table: LatencyTable,
+    *,
+    skip: int = 0,
 ) -> Records:
     """Run all jobs.
 
@@ -242,28 +246,32 @@ def run_policy(
         stretches: What to run.
         cell: How jobs are released and contexts grow.
         table: What the policy knows.
+        skip: Jobs left out at the start: others learn from them.
 
     Raises:
-        PolicyError: The policy leaves the clocks to the board, which nobody governs here.
+        PolicyError: The policy leaves the clocks to the board, which nobody governs here, or asks
+            for clocks that are not attainable.
     """
     columns: list[Any] = [array(kind) for kind in _TYPES]
     rows: list[tuple[Any, ...]] = []
     daemon = None if make_policy is None else _Daemon(board, make_policy, table)
     due_us = 0.0
-    for index, (place, stretch, context) in enumerate(_jobs(stretches, cell)):
+    for index, place, stretch, context in _jobs(stretches, cell, skip):
         board.subject = stretch.subject
         deadline_us = stretch.segment.deadline_ms * 1e3
         if daemon is not None:
             daemon.plan(stretch.segment, deadline_us, context)
+        wait_us = 0.0
         if cell.release == "periodic":
             board.rest(due_us)
+            wait_us = board.now_us - due_us
             due_us += deadline_us
         began_us, began_mj = board.now_us, board.energy_mj
         latency_us = board.work(index, context)
         clocks = board.clocks
         rows.append((
             began_us, latency_us, deadline_us, began_mj, clocks.cpu_hz, clocks.gpu_hz, context,
-            place, board.switched,
+            place, board.switched, wait_us,
         ))  # fmt: skip
         if len(rows) == _FLUSH:
             _flush(rows, columns)
@@ -284,7 +292,7 @@ def _flush(rows: list[tuple[Any, ...]], columns: list[Any]) -> None:
 def _records(columns: list[Any], end_us: float, end_mj: float) -> Records:
     """Put the columns together; time and energy of a job end where those of the next begin."""
     start_us, latency_us, deadline_us, meter_mj, *rest = (np.asarray(column) for column in columns)
-    cpu_hz, gpu_hz, context, segment, switched = rest
+    cpu_hz, gpu_hz, context, segment, switched, wait_us = rest
     return Records(
         start_us,
         latency_us,
@@ -296,17 +304,21 @@ def _records(columns: list[Any], end_us: float, end_mj: float) -> Records:
         segment,
         switched.astype(np.bool_),
         np.diff(start_us, append=end_us).astype(np.float32),
+        wait_us,
     )
 
 
-def _jobs(stretches: list[Stretch], cell: Cell) -> Iterator[tuple[int, Stretch, int]]:
-    """Go through the jobs: index of the stretch, the stretch, the context."""
+def _jobs(
+    stretches: list[Stretch], cell: Cell, skip: int
+) -> Iterator[tuple[int, int, Stretch, int]]:
+    """Go through the jobs: number of the job, index of the stretch, the stretch, the context."""
     grows = bool(stretches[0].subject.engine.workload.network.max_context)
-    count = 0
+    number = skip
     for place, stretch in enumerate(stretches):
         for _ in range(stretch.segment.jobs):
-            yield place, stretch, cell.prompt + count % cell.answer if grows else 0
-            count += 1
+            context = cell.prompt + number % cell.answer if grows else 0
+            yield number, place, stretch, context
+            number += 1
 
 
 class _Daemon:
@@ -331,13 +343,23 @@ class _Daemon:
         if plan is None:
             job = Job(self._table, deadline_us, context)
             plan = self._plans[key] = job, self._policy.decide(job, self._board.view)
+            self._check(plan[1])
         self._job, decision = plan
+        assert decision.point is not None  # checked when it was made
+        self._board.request(decision.point)
+
+    def _check(self, decision: Decision) -> None:
         if decision.point is None:
             raise PolicyError(
                 "the policy leaves the clocks to the board", why=decision.reason,
                 hint="is a clock of the table attainable in this power mode?",
             )  # fmt: skip
-        self._board.request(decision.point)
+        attainable = self._board.view.attainable
+        lists = (attainable.cpu_hz, attainable.gpu_hz)
+        for wanted_hz, list_hz in zip(decision.point, lists, strict=True):
+            if wanted_hz and wanted_hz not in list_hz:
+                why = f"{wanted_hz} Hz"
+                raise PolicyError("the policy asks for a clock that is not attainable", why=why)
 
     def learn(self, latency_us: float) -> None:
         """Tell the policy what became of the job."""

@@ -49,16 +49,16 @@ def run_unit(unit: Unit) -> dict[str, Any]:
     error: str | None = None
     try:
         for seed in range(unit.seeds):
-            records = run_seed(unit.cell, unit.policy, seed)
+            records = run_seed(unit.cell, unit.policy, seed, unit.skip)
             runs.append({"seed": seed, **_figures(unit, records)})
             if seed == 0 and unit.cell.segments[0].jobs:
                 series = _series(records)
-    except Exception:  # other people's policies raise anything; the other units must go on
+    except (Exception, SystemExit):  # policies of others raise anything; the other units go on
         error = traceback.format_exc()
     return {"runs": runs, "series": series, "error": error}
 
 
-def run_seed(cell: Cell, entry: PolicyEntry, seed: int) -> Records:
+def run_seed(cell: Cell, entry: PolicyEntry, seed: int, skip: int = 0) -> Records:
     """Run one policy in one cell under one seed, learning part included."""
     stretches = [
         Stretch(segment, subject(cell.board, cell.model, segment.world))
@@ -70,7 +70,7 @@ def run_seed(cell: Cell, entry: PolicyEntry, seed: int) -> Records:
     if entry.name in KERNEL:
         gpu: GpuKind = "simple_ondemand" if entry.name == "simple_ondemand" else "nvhost_podgov"
         kernel = KernelBoard(first, attainable, seed, jetpack=entry.jetpack, gpu=gpu)
-        return run_policy(kernel, None, stretches, cell, table)
+        return run_policy(kernel, None, stretches, cell, table, skip=skip)
     board = VirtualBoard(first, attainable, seed)
 
     def make(segment: Segment) -> Policy:
@@ -78,7 +78,7 @@ def run_seed(cell: Cell, entry: PolicyEntry, seed: int) -> Records:
             return held_by_oracle(cell, BASES[entry.name])
         return _make(entry.name, {**entry.options, **segment.options}, seed)
 
-    return run_policy(board, make, stretches, cell, table)
+    return run_policy(board, make, stretches, cell, table, skip=skip)
 
 
 @lru_cache(maxsize=32)

@@ -336,6 +336,7 @@ def as_json(outcome: Outcome, place: Path) -> dict[str, Any]:
         "ppw_gain_pct": outcome.gains,
         "flame_ppw_vs_oracle": outcome.oracle["ppw_vs_oracle"],
         "flame_miss_pct": outcome.oracle["miss_pct"],
+        "flame_worst_miss_pct": outcome.oracle["worst_miss_pct"],
         "failed": outcome.failed,
         "report": str(place),
     }

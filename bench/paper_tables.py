@@ -7,6 +7,7 @@ import numpy as np
 
 from bench.harness import Result
 from bench.harness_score import Metrics, gain_pct, interval, mean
+from bench.plant.board import load_board
 from bench.plant.workload import get_workload
 
 Row = dict[str, Any]
@@ -18,7 +19,8 @@ FEASIBLE_MISS_PCT = 2.0
 """A deadline is feasible if the oracle, which allows itself 1 %, is late on no more than this."""
 
 _MEANS = (
-    "qos_run_pct", "qos_job_pct", "miss_pct", "mean_power_w", "ppw", "energy_mj_per_job",
+    "qos_run_pct", "qos_job_pct", "miss_pct", "miss_from_release_pct", "mean_power_w", "ppw",
+    "energy_mj_per_job",
     "energy_mj_per_on_time_job", "switches_per_s", "mean_cpu_hz", "mean_gpu_hz",
 )  # fmt: skip
 
@@ -34,12 +36,21 @@ class CellKey(NamedTuple):
 
 
 class Contestant(NamedTuple):
-    """A policy with its variant, the window that is scored, and the kind of table it knows."""
+    """A policy with its variant, the window that is scored, and what it works with.
+
+    Attributes:
+        policy: Its name.
+        variant: Its variant.
+        window: What is scored of it.
+        table: Kind of table that it knows.
+        mode: Power mode, if another than the board's default.
+    """
 
     policy: str
     variant: str
     window: str = SCORED
     table: str = "estimated"
+    mode: str = ""
 
     @property
     def label(self) -> str:
@@ -60,11 +71,12 @@ def collect(results: Iterable[Result]) -> Board:
             continue
         cell, entry = result.unit.cell, result.unit.policy
         key = CellKey(result.unit.experiment, cell.board, cell.model, cell.rate_hz, cell.release)
+        # "" and the name of the board's own mode are one.
+        mode = "" if cell.mode == load_board(cell.board).default_mode else cell.mode
         for window in (SCORED, ALL) if entry.learn_s else (SCORED,):
             runs = [run[window] for run in result.runs]
-            board.setdefault(key, {})[
-                Contestant(entry.name, entry.variant, window, entry.table)
-            ] = runs
+            who = Contestant(entry.name, entry.variant, window, entry.table, mode)
+            board.setdefault(key, {})[who] = runs
     return board
 
 
@@ -149,8 +161,8 @@ def ppw_gains(board: Board) -> dict[str, Any]:
         ``ztt``: by variant; ``max``; ``schedutil``: MAXN, with the other modes in ``by_mode``.
     """
     others = sorted({who for cell in board.values() for who in cell if who.policy == "ztt"})
-    modes = sorted({w.variant for cell in board.values() for w in cell if w.policy == "schedutil"})
-    com = {mode: gain(board, Contestant("schedutil", mode)) for mode in modes}
+    modes = sorted({who for cell in board.values() for who in cell if who.policy == "schedutil"})
+    com = {who.variant: gain(board, who) for who in modes}
     return {
         "ztt": {who.label: gain(board, who) for who in others},
         "max": gain(board, Contestant("max", "")),
@@ -161,8 +173,9 @@ def ppw_gains(board: Board) -> dict[str, Any]:
 def gain(board: Board, other: Contestant) -> dict[str, Any]:
     """Tell how many percent flame's PPW is above another's, each at its own rates.
 
-    In each cell the flame is the one of best PPW among the margins whose share of late jobs is no
-    higher than the other's, or, if all are later, the one that is late least.
+    Both are in the same power mode. In each cell the flame is the one of best PPW among the margins
+    whose share of late jobs is no higher than the other's, or, if all are later, the one that is
+    late least.
     """
     cells = [(key, cell) for key, cell in board.items() if other in cell]
     groups = {
@@ -173,10 +186,11 @@ def gain(board: Board, other: Contestant) -> dict[str, Any]:
     found = {name: _gain_over(group, other) for name, group in groups.items()}
     chosen = [matched(cell, other) for cell in groups["all"]]
     pairs = [(who, cell) for who, cell in zip(chosen, groups["all"], strict=True) if who]
-    plain = [cell for _, cell in pairs if Contestant("flame", "no margin") in cell]
-    no_margin = gain_pct(
-        [_ppw(cell[Contestant("flame", "no margin")]) for cell in plain],
-        [_ppw(cell[other]) for cell in plain],
+    variant = f"no margin, {other.mode}" if other.mode else "no margin"
+    no_margin = Contestant("flame", variant, mode=other.mode)
+    plain = [cell for _, cell in pairs if no_margin in cell]
+    plain_gain = gain_pct(
+        [_ppw(cell[no_margin]) for cell in plain], [_ppw(cell[other]) for cell in plain]
     )
     return {
         "dnn": found["dnn"]["mean"],
@@ -194,13 +208,20 @@ def gain(board: Board, other: Contestant) -> dict[str, Any]:
                 for who, cell in pairs
             ]
         ),
-        "no_margin": no_margin["mean"],
+        "no_margin": plain_gain["mean"],
+        "cells_flame_later": sum(
+            _mean_of(cell[who], "miss_pct") > _mean_of(cell[other], "miss_pct")
+            for who, cell in pairs
+        ),
     }
 
 
 def matched(cell: dict[Contestant, list[Metrics]], other: Contestant) -> Contestant | None:
     """Choose the flame that is compared with another policy in a cell; None if none ran."""
-    ours = [who for who in cell if who.policy == "flame" and who.table == "estimated"]
+    ours = [
+        who for who in cell
+        if (who.policy, who.table, who.mode) == ("flame", "estimated", other.mode)
+    ]  # fmt: skip
     if not ours:
         return None
     limit = _mean_of(cell[other], "miss_pct")
@@ -214,20 +235,25 @@ def oracle_ratios(board: Board) -> dict[str, Any]:
     """Set flame against the minimum-power oracle, over the cells with a feasible deadline.
 
     Returns:
-        ``ppw_vs_oracle`` and ``miss_pct``, each by margin, and the number of ``cells``.
+        ``ppw_vs_oracle``, ``miss_pct`` and ``worst_miss_pct`` (in the worst cell), each by margin,
+        and the number of ``cells``.
     """
     oracle = Contestant("oracle", "")
     cells = [
         cell for cell in board.values()
         if oracle in cell and _mean_of(cell[oracle], "miss_pct") <= FEASIBLE_MISS_PCT
     ]  # fmt: skip
-    result: dict[str, Any] = {"ppw_vs_oracle": {}, "miss_pct": {}, "cells": len(cells)}
+    result: dict[str, Any] = {
+        "ppw_vs_oracle": {}, "miss_pct": {}, "worst_miss_pct": {}, "cells": len(cells),
+    }  # fmt: skip
     for name, variant in (("margin_0", "no margin"), ("margin_default", "margin 5 %")):
         who = Contestant("flame", variant)
         mine = [cell for cell in cells if who in cell]
         ratios = [_mean_of(c[who], "ppw") / _mean_of(c[oracle], "ppw") for c in mine]
         result["ppw_vs_oracle"][name] = _average(ratios)
-        result["miss_pct"][name] = _average([_mean_of(c[who], "miss_pct") for c in mine])
+        late = [_mean_of(c[who], "miss_pct") for c in mine]
+        result["miss_pct"][name] = _average(late)
+        result["worst_miss_pct"][name] = max(late, default=None)
     return result
 
 

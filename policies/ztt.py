@@ -32,6 +32,9 @@ RELEASED_GPU = (3 / 12, 7 / 12, 11 / 12)
 LEAST_POWER_TERM = 0.03
 """What the power term of the reward comes to at the full power of a TX2."""
 
+ROUNDING_US = 1.0
+"""Slack for intervals that are a whole number of jobs long: six times 166.7 ms is a second."""
+
 _UNIT_MW = 100.0
 
 
@@ -126,7 +129,7 @@ class ZttPolicy(BasePolicy):
         """Hold the levels until the interval is over; then learn from it and choose again."""
         arms, agent = self._bind(view.attainable)
         reason = "holding"
-        if self._jobs and self._elapsed_us >= self.interval_ms * 1e3:
+        if self._jobs and self._elapsed_us >= self.interval_ms * 1e3 - ROUNDING_US:
             fps = self._jobs / self._busy_us * 1e6
             target_fps = self._jobs / self._due_us * 1e6
             self._levels = agent.step(self._report(arms, view, fps), target_fps)
@@ -141,7 +144,7 @@ class ZttPolicy(BasePolicy):
         self._busy_us += outcome.latency_us
         self._due_us += outcome.job.deadline_us
         self._elapsed_us += max(outcome.latency_us, outcome.job.deadline_us)
-        return self._elapsed_us >= self.interval_ms * 1e3
+        return self._elapsed_us >= self.interval_ms * 1e3 - ROUNDING_US
 
     def predict_us(self, job: Job, point: OperatingPoint, emc_hz: int) -> float:
         """Know nothing: the agent has no model of latency."""

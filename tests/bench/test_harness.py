@@ -188,12 +188,14 @@ def records(latency_us, energy_mj, cpu_hz=None):
         segment=np.zeros(n, dtype=np.uint16),
         switched=np.zeros(n, dtype=bool),
         span_us=np.full(n, 100.0, dtype=np.float32),
+        wait_us=np.arange(n, dtype=np.float32) * 5.0,
     )
 
 
 def test_measure_by_hand():
     found = measure(records([40, 40, 60, 100], [0.1, 0.1, 0.2, 0.4], [1, 2, 2, 1]))
     assert found["miss_pct"] == 50.0
+    assert measure(records([40, 40, 41, 30], [1] * 4))["miss_from_release_pct"] == 25.0
     assert found["qos_run_pct"] == pytest.approx(100 * 200 / 240)
     assert found["mean_power_w"] == pytest.approx(0.8 / 1e3 / 400e-6)
     assert found["ppw"] == pytest.approx(found["qos_run_pct"] / found["mean_power_w"])

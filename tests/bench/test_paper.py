@@ -51,6 +51,7 @@ name = "oracle"
 def metrics(watts, miss=0.0, qos=100.0):
     return {
         "jobs": 10, "seconds": 1.0, "qos_run_pct": qos, "qos_job_pct": qos, "miss_pct": miss,
+        "miss_from_release_pct": miss,
         "longest_miss_run": 0, "mean_power_w": watts, "ppw": qos / watts,
         "energy_mj_per_job": 100.0 * watts, "energy_mj_per_on_time_job": None,
         "lateness_us": {"p50": -1.0, "p99": 2.0, "p99.9": 3.0}, "switches_per_s": 0.0,
@@ -269,6 +270,20 @@ def test_flame_with_a_worse_table_is_shown_but_not_compared():
     (cell,) = collect([*RACE, found]).values()
     assert matched(cell, Contestant("max", "")).table == "estimated"
     assert any("interpolated" in row["variant"] for row in rows([found], {"dnn": "fig12+13"}))
+
+
+def test_policies_are_compared_in_the_same_power_mode():
+    def capped(found):
+        unit = found.unit
+        return found._replace(unit=unit._replace(cell=unit.cell._replace(mode="30W")))
+
+    com = capped(result("schedutil", "30W", [metrics(8.0, miss=100.0)] * 2))
+    ours = capped(result("flame", "no margin, 30W", [metrics(9.0, miss=100.0)] * 2))
+    gains = ppw_gains(collect([*RACE[:2], com, ours]))["schedutil"]["by_mode"]["30W"]
+    assert gains["mean"] == pytest.approx(100 * (8.0 / 9.0 - 1))
+    assert gains["no_margin"] == pytest.approx(gains["mean"])
+    assert gains["cells_flame_later"] == 0
+    assert ppw_gains(collect([*RACE[:2], com]))["schedutil"]["by_mode"]["30W"]["mean"] is None
 
 
 def test_highest_clocks_by_hand():
