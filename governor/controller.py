@@ -6,14 +6,14 @@ Knows sessions, policies and the actuator, but no socket and no file: the server
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from estimators.table import LatencyTable, Phase
 from estimators.tablestore import TableKey
 from governor.boards import BoardState
 from governor.config import Config
-from governor.errors import told
+from governor.guard import Guard
 from governor.messages import Begin, Close, Code, End, Open, Update
 from governor.sessions import Plan, RefusedError, Session, SessionTable
 from governor.shadow import Shadow
@@ -78,6 +78,10 @@ def view_of(state: BoardState, floor_hz: int) -> BoardView:
     )
 
 
+def _observed(policy: Policy, outcome: Outcome) -> bool:
+    return bool(policy.observe(outcome))
+
+
 class Controller:
     """Decides for all sessions.
 
@@ -92,8 +96,7 @@ class Controller:
         point: Point last handed over; None while the board is not asked for.
         paused: Whether an operator has paused control.
         shadow: A second policy that is asked but not obeyed; None for none.
-        policy_errors: Times a policy raised.
-        policy_fault: What the policy in force raised last; empty if nothing.
+        guard: Calls into the policy in force.
         decisions: Times a policy was asked.
         changes: Points handed over.
     """
@@ -111,12 +114,17 @@ class Controller:
         self.point: OperatingPoint | None = None
         self.paused = False
         self.shadow: Shadow | None = None
-        self.policy_fault = ""
-        self.policy_errors = self.decisions = self.changes = 0
+        self.decisions = self.changes = self._past_errors = 0
         self._active: dict[tuple[bytes, int], Session] = {}
         self._idle_at_ns = 0
         self.view = view_of(drive.state, config.cpu.floor_hz)
+        self.guard = Guard("")
         self._use(make_policy)
+
+    @property
+    def policy_errors(self) -> int:
+        """Times a policy raised or answered against the contract."""
+        return self._past_errors + self.guard.errors
 
     # ---- requests --------------------------------------------------------------------------
 
@@ -231,7 +239,7 @@ class Controller:
         )
         if self.shadow is not None:
             self.shadow.look(session, job, self.view, outcome)
-        if self._guarded(session.policy.observe, outcome):
+        if self.guard.call(_observed, session.policy, outcome):
             for touched in (session,) if self._shared is None else self.sessions:
                 touched.plans.clear()
 
@@ -282,7 +290,7 @@ class Controller:
         if self.view.attainable is not old.attainable or self.view.emc_hz != old.emc_hz:
             self._plan_again()
         if self._shared is not None and self._active and not self.paused:
-            decision = self._guarded(self._shared.tick, self.view)
+            decision = self.guard.tick(self._shared, self.view)
             if decision is not None and decision.point is not None:
                 self._hand_over(decision.point)
 
@@ -346,7 +354,7 @@ class Controller:
         """
         if self._shared is not None:
             return self.point
-        decision = self._guarded(self.policy_like(job.table).decide, job, self.view)
+        decision = self.guard.decide(self.policy_like(job.table), job, self.view)
         return decision.point if decision else None
 
     def policy_like(self, table: LatencyTable) -> Policy:
@@ -363,24 +371,12 @@ class Controller:
     def _use(self, make_policy: PolicyFactory) -> None:
         first = make_policy()
         self._make_policy = make_policy
-        self._faults, self.policy_fault = 0, ""
+        self._past_errors = self.policy_errors
+        self.guard = Guard(f"policy {make_policy.name}", " since it is in force")
         self._shared = first if first.scope == "board" else None
 
     def _policy_for_session(self) -> Policy:
         return self._make_policy() if self._shared is None else self._shared
-
-    def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call into a policy; a plug-in that raises is reported and answers None."""
-        try:
-            return call(*args)
-        except Exception as error:
-            # Policies are other people's code, and this daemon must not die of it.
-            self.policy_errors += 1
-            self._faults += 1
-            fault = f"policy {self._make_policy.name} raised {told(error)}"
-            self.policy_fault = f"{fault}; {self._faults} in all since it is in force"
-            log.warning("%s", fault)
-            return None
 
     def _plan_active(self, session: Session, until_ns: int) -> None:
         """Plan for a session that is active until a moment; move the clocks if that changes."""
@@ -404,7 +400,7 @@ class Controller:
 
     def _decide(self, session: Session, key: tuple[float, int]) -> Plan:
         job = Job(session.table, *key)
-        decision = self._guarded(session.policy.decide, job, self.view)
+        decision = self.guard.decide(session.policy, job, self.view)
         self.decisions += 1
         if decision is None:
             decision = Decision(self._highest(), math.nan, False, "policy failed: highest clocks")

@@ -195,7 +195,7 @@ class Daemon:
         if self.actuator.error:
             lines.append(self.actuator.error)
         shadow = self.controller.shadow
-        lines += filter(None, (self.controller.policy_fault, shadow.fault if shadow else ""))
+        lines += filter(None, (self.controller.guard.fault, shadow.guard.fault if shadow else ""))
         lines += [f"not given back yet: {line}" for line in self.actuator.owed]
         return lines + [writer.error for writer in self.actuator.writers if writer.error]
 

@@ -4,6 +4,12 @@ import errno as _errno
 import traceback
 
 from estimators.errors import FlamegovError, Permanent, Transient
+from governor.words import one_line, printable
+
+TOLD_CHARS = 300
+"""Longest text of an error of other people's code."""
+
+_PLACE_CHARS = 180
 
 
 class ConfigError(FlamegovError, Permanent):
@@ -57,9 +63,14 @@ class AlreadyRunningError(FlamegovError, Permanent):
     exit_code = 5
 
 
-def told(error: Exception) -> str:
-    """Tell an error of other people's code in one line, with the place that raised it."""
+def told(error: BaseException) -> str:
+    """Tell an error of other people's code in one printable line, with the place that raised it."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        place = f" ({frame.f_code.co_filename}:{line})"
-    return " ".join(f"{type(error).__name__}: {error}{place}".split())
+        place = f" ({frame.f_code.co_filename[-_PLACE_CHARS:]}:{line})"
+    try:
+        text = str(error)
+    except BaseException as broken:  # told where nothing may raise
+        text = f"its text raises {type(broken).__name__}"
+    place = printable(place)
+    return one_line(f"{type(error).__name__}: {text}", TOLD_CHARS - len(place)) + place

@@ -8,6 +8,7 @@ import numpy as np
 
 from estimators.table import LatencyTable
 from governor.controller import Controller
+from governor.guard import Guard
 from governor.sessions import Session
 from policies.base import Job, OperatingPoint, Policy
 
@@ -129,7 +130,7 @@ def _session(session: Session, daemon: "Daemon") -> dict[str, Any]:
         "infeasible": count.infeasible,
         "aborted": count.aborted,
         "dropped": count.dropped,
-        "policy": session.policy.stats(),
+        "policy": daemon.controller.guard.stats(session.policy),
     }
 
 
@@ -155,6 +156,7 @@ def latencies(
     chosen = None
     if deadline_us is not None:
         chosen = controller.would_choose(Job(table, deadline_us, context))
+    job = Job(table, deadline_us or 0.0, context)
     points = {"current": controller.drive.point(), "chosen": chosen, "fastest": fastest}
     return {
         "model": table.header.model,
@@ -163,7 +165,7 @@ def latencies(
         "emc_hz": emc_hz,
         "deadline_us": deadline_us,
         "points": {
-            name: _latency(policy, Job(table, deadline_us or 0.0, context), point, emc_hz)
+            name: _latency(controller.guard, policy, job, point, emc_hz)
             for name, point in points.items()
             if point is not None
         },
@@ -182,9 +184,13 @@ def _fastest(table: LatencyTable, controller: Controller, context: int) -> Opera
     return OperatingPoint(int(table.cpu_hz[c]), int(table.gpu_hz[g]))
 
 
-def _latency(policy: Policy, job: Job, point: OperatingPoint, emc_hz: int) -> dict[str, Any]:
+def _latency(
+    guard: Guard, policy: Policy, job: Job, point: OperatingPoint, emc_hz: int
+) -> dict[str, Any]:
     body: dict[str, Any] = {"cpu_hz": point.cpu_hz, "gpu_hz": point.gpu_hz}
-    latency_us = policy.predict_us(job, point, emc_hz)
+    latency_us = guard.predict_us(policy, job, point, emc_hz)
+    if latency_us is None:
+        return body | {"latency_us": None, "note": "the policy failed, see the errors of status"}
     if not math.isfinite(latency_us):
         return body | {"latency_us": None, "note": "these clocks are not in the table"}
     body["latency_us"] = round(latency_us, 1)

@@ -5,16 +5,13 @@ other's operating points, so what it would have been late on is a prediction: it
 none, that of the policy in force.
 """
 
-import logging
 import math
 from collections.abc import Callable
 from typing import Any
 
-from governor.errors import told
+from governor.guard import Guard, decided, predicted
 from governor.sessions import Key, Session
 from policies.base import BoardView, Decision, Job, OperatingPoint, Outcome, Policy
-
-log = logging.getLogger(__name__)
 
 
 class Shadow:
@@ -26,12 +23,11 @@ class Shadow:
 
     Attributes:
         name: Name of the policy.
-        errors: Times it raised.
-        fault: What it raised last; empty if nothing.
+        guard: Calls into it.
     """
 
     def __init__(self, name: str, make: Callable[[], Policy]) -> None:
-        self.name, self.errors, self.fault = name, 0, ""
+        self.name, self.guard = name, Guard(f"shadow policy {name}")
         self._make = make
         first = make()
         self._shared = first if first.scope == "board" else None
@@ -41,19 +37,15 @@ class Shadow:
 
     def look(self, session: Session, job: Job, view: BoardView, outcome: Outcome) -> None:
         """Ask about a job that has just ended, then let the policy learn from it."""
+        self.guard.call(self._look, session, job, view, outcome)
+
+    def _look(self, session: Session, job: Job, view: BoardView, outcome: Outcome) -> None:
         policy = self._shared or self._own.get(session.key)
         if policy is None:
             policy = self._own[session.key] = self._make()
-        try:
-            decision = policy.decide(job, view)
-            policy.observe(outcome)
-            self._count(session, job, view, decision)
-        except Exception as error:
-            # Other people's code, tried out beside a daemon that must not die of it.
-            self.errors += 1
-            fault = f"shadow policy {self.name} raised {told(error)}"
-            self.fault = f"{fault}; {self.errors} in all"
-            log.warning("%s", fault)
+        decision = decided(policy, job, view)
+        policy.observe(outcome)
+        self._count(session, job, view, decision)
 
     def forget(self, key: Key) -> None:
         """Drop what belongs to a session that has ended."""
@@ -74,7 +66,7 @@ class Shadow:
             "mean_gpu_hz": mean[1],
             "in_force_mean_cpu_hz": mean[2],
             "in_force_mean_gpu_hz": mean[3],
-            "errors": self.errors,
+            "errors": self.guard.errors,
         }
 
     def _count(self, session: Session, job: Job, view: BoardView, decision: Decision) -> None:
@@ -90,7 +82,7 @@ class Shadow:
             self._sums[index] += hz
         predicted_us = decision.predicted_us
         if not math.isfinite(predicted_us):
-            predicted_us = session.policy.predict_us(job, point, view.emc_hz)
+            predicted_us = predicted(session.policy, job, point, view.emc_hz)
         if math.isfinite(predicted_us):
             self._known += 1
             self._late += predicted_us > job.deadline_us

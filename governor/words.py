@@ -17,6 +17,12 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: str, most: int) -> str:
+    """Make one printable line of at most ``most`` characters, cut at its end."""
+    line = printable(" ".join(text[: 4 * most].split()))
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
 def mhz(hz: int) -> str:
     """Write a clock in MHz."""
     return f"{hz / 1e6:.0f} MHz" if hz else "-"

@@ -399,11 +399,11 @@ def test_a_policy_that_raises_is_counted_and_the_highest_clocks_are_used(caplog)
     assert c.policy_errors == 2
     raised = f"policy broken raised ValueError: boom ({__file__}:"
     assert caplog.messages[-1].startswith(raised)
-    assert c.policy_fault == f"{caplog.messages[-1]}; 2 in all since it is in force"
+    assert c.guard.fault == f"{caplog.messages[-1]}; 2 in all since it is in force"
     c.set_policy(load_policy("max"))
-    assert c.policy_fault == ""
+    assert c.guard.fault == ""
     c.set_policy(Broken)
-    assert c.policy_fault.endswith("; 1 in all since it is in force")
+    assert c.guard.fault.endswith("; 1 in all since it is in force")
     assert session.decision.reason.startswith("policy failed")
 
 
@@ -424,6 +424,8 @@ def test_a_policy_of_the_board_is_one_for_all_and_ticks():
     def factory():
         made.append(Shared())
         return made[-1]
+
+    factory.name = "shared"
 
     c = Controller(Config(), FakeDrive(), {("net", "inference"): table()}, factory)
     one, two = opened(c, ms=20), opened(c, ms=20, number=2)

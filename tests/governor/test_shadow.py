@@ -73,9 +73,10 @@ def test_one_that_raises_harms_nobody():
     c = make()
     c.shadow = Shadow("broken", Broken)
     play(c, 3)
-    assert c.shadow.errors == 3
-    assert c.shadow.fault.startswith(f"shadow policy broken raised RuntimeError: no ({__file__}:")
-    assert c.shadow.fault.endswith("; 3 in all")
+    assert c.shadow.guard.errors == 3
+    fault = c.shadow.guard.fault
+    assert fault.startswith(f"shadow policy broken raised RuntimeError: no ({__file__}:")
+    assert fault.endswith("; 3 in all")
     assert c.policy_errors == 0
     assert c.drive.sent
 

@@ -1,7 +1,9 @@
 """The zTT agent and policy against values worked out by hand."""
 
 import math
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -344,11 +346,68 @@ def test_bad_weights(tmp_path: Path):
     path.write_bytes(b"not a zip")
     with pytest.raises(PolicyError, match="not a file of weights"):
         load_weights(path)
-    save_weights(path, [np.array([np.nan])])
+    save_weights(path, [np.full((7, 2), np.nan), np.zeros(2)])
     with pytest.raises(PolicyError, match="not finite"):
         load_weights(path)
-    path.write_bytes(bytes(2_000_000))
+    path.write_bytes(bytes(11_000_000))
     with pytest.raises(PolicyError, match="too large"):
         load_weights(path)
     with pytest.raises(PolicyError, match="cannot write"):
         save_weights(tmp_path / "no" / "w.npz", [])
+
+
+def test_weights_from_what_is_no_regular_file(tmp_path: Path):
+    fifo = tmp_path / "w.npz"
+    os.mkfifo(fifo)
+    for path in (fifo, tmp_path, Path("/dev/zero")):
+        with pytest.raises(PolicyError, match="no regular file"):
+            ZttPolicy(weights=str(path))
+
+
+def test_weights_that_inflate(tmp_path: Path):
+    path = tmp_path / "w.npz"
+    np.savez_compressed(path, np.zeros((7, 1_000_000)), np.zeros(1_000_000))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(PolicyError, match="64000256 bytes unpacked, not 50000000 at most"):
+        load_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "why"),
+    [
+        ([], "0 arrays are no weights and biases"),
+        ([np.float64(3.0)], "1 arrays"),
+        ([np.float64(3.0), np.float64(3.0)], r"layer 0 has shapes \(\) and \(\), not \(7, n\)"),
+        ([np.zeros((3, 3)), np.zeros(3)], r"layer 0 has shapes \(3, 3\)"),
+        ([np.zeros((7, 3)), np.zeros(2)], "layer 0"),
+        ([np.zeros((7, 0)), np.zeros(0)], "layer 0"),
+        (
+            [np.zeros((7, 6)), np.zeros(6), np.zeros((5, 9)), np.zeros(9)],
+            r"layer 1 .* not \(6, n\)",
+        ),
+        ([np.zeros((7, 3), complex), np.zeros(3)], "complex128 and float64, not of real numbers"),
+        ([np.zeros((7, 3), "U1"), np.zeros(3)], "not of real numbers"),
+        ([np.zeros(1)] * 18, "18 arrays, not 16 at most"),
+    ],
+)
+def test_weights_that_fit_no_network(tmp_path: Path, arrays: list[Any], why: str):
+    path = tmp_path / "w.npz"
+    save_weights(path, arrays)
+    with pytest.raises(PolicyError, match=why) as caught:
+        load_weights(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_with_a_damaged_byte(tmp_path: Path):
+    path, policy = tmp_path / "w.npz", ZttPolicy()
+    policy.decide(job(), VIEW)
+    save_weights(path, policy.parameters())
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            load_weights(path)
+        except PolicyError:
+            refused += 1
+    assert refused > len(whole) // 6
