@@ -22,3 +22,8 @@ def parallel(workers: int, **options: Any) -> Any:
     # A worker whose caches have grown is replaced between two tasks; nothing is lost.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     return Parallel(n_jobs=workers or os.cpu_count() or 1, **options)
+
+
+def at_most(workers: int, tasks: int) -> int:
+    """Tell how many processes are worth starting."""
+    return max(min(workers or os.cpu_count() or 1, tasks), 1)

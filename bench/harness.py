@@ -1,14 +1,14 @@
 """Runs experiments: spreads units over cores or a Dask cluster, keeps and resumes results."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.cores import parallel
+from bench.cores import at_most, parallel
 from bench.harness_plan import Unit
 from bench.harness_store import Store
 from bench.harness_unit import run_unit
@@ -81,14 +81,20 @@ def _result(unit: Unit, found: dict[str, Any] | None) -> Result:
 
 
 def _on_cores(units: Sequence[Unit], workers: int) -> Iterator[tuple[Unit, dict[str, Any]]]:
-    count = min(workers or os.cpu_count() or 1, max(len(units), 1))
+    count = at_most(workers, len(units))
     if count == 1:
         yield from ((unit, run_unit(unit)) for unit in units)
         return
     from joblib import delayed
 
     over_cores = parallel(count, return_as="generator_unordered", batch_size=1)
-    yield from over_cores(delayed(_tagged)(unit) for unit in units)
+    try:
+        yield from over_cores(delayed(_tagged)(unit) for unit in units)
+    except BrokenExecutor as error:  # killed, such as for want of memory, or a policy ended it
+        raise FlamegovError(
+            "a worker process died", why="killed from outside, or by what it ran",
+            hint="run it again: what is finished is kept; --workers 1 shows where it dies",
+        ) from error  # fmt: skip
 
 
 def _tagged(unit: Unit) -> tuple[Unit, dict[str, Any]]:
@@ -104,15 +110,21 @@ def _on_cluster(units: Sequence[Unit], address: str) -> Iterator[tuple[Unit, dic
         ) from error
     try:
         client = dask.Client(address, timeout=CONNECT_S)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise FlamegovError(
             "cannot reach the Dask scheduler", where=address, why=str(error) or "no answer",
             hint="start one with: dask scheduler",
         ) from error  # fmt: skip
     with client:
         futures = client.map(_tagged, list(units), pure=False)
-        for future in dask.as_completed(futures):
-            yield future.result()
+        try:
+            for future in dask.as_completed(futures):
+                yield future.result()
+        except Exception as error:  # a worker or the scheduler died, or runs other code
+            raise FlamegovError(
+                "the Dask cluster gave up", where=address, why=f"{type(error).__name__}: {error}",
+                hint="run it again: what is finished is kept",
+            ) from error  # fmt: skip
 
 
 class _Bar:

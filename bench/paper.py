@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from bench import paper_numbers
 from bench import paper_report as report
 from bench.charts import Picture, check_matplotlib, stack
-from bench.cores import parallel
+from bench.cores import at_most, parallel
 from bench.harness import Result, run_all
 from bench.harness_load import load_experiment
 from bench.harness_plan import Experiment, Unit, units
 from bench.paper_charts import Chart, over_jobs, over_rates
 from bench.paper_extra import highest_clocks, overhead, profiling_minutes
-from bench.paper_front import main_table, put, table_markdown
+from bench.paper_front import main_table, place_in, put, table_markdown
 from bench.paper_tables import Board, Row, collect, oracle_ratios, ppw_gains, rows
 from bench.paper_words import words_on
 from bench.pretty import table_text
@@ -127,8 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing, write the report, print the main table; returns the exit code."""
-    if args.workers < 0:
-        raise UsageError("--workers must be 0 or more", why=f"it is {args.workers}")
+    check_arguments(args)
     parts = [] if args.experiment else parse_only(args.only, quick=args.quick)
     names = args.experiment or [name for name in EXPERIMENTS if name in parts]
     experiments = {Path(n).stem: load_experiment(n, quick=args.quick) for n in names}
@@ -160,6 +159,30 @@ def run(args: argparse.Namespace) -> int:
     return 1 if outcome.failed else 0
 
 
+def check_arguments(args: argparse.Namespace) -> None:
+    """Refuse what would only show after the run.
+
+    Raises:
+        UsageError: Options that are wrong or do not go together.
+        FlamegovError: A page without a place for the table.
+    """
+    stems = [Path(name).stem for name in args.experiment]
+    wrong = (
+        (args.workers < 0, "--workers must be 0 or more", f"it is {args.workers}"),
+        (args.report.suffix != ".html", "--report must end in .html", f"it is {args.report}"),
+        (len(set(stems)) < len(stems), "--experiment names two files alike", ", ".join(stems)),
+        (args.experiment and args.only, "--only chooses among the paper's figures",
+         "--experiment has its own"),
+        (args.readme and (args.experiment or args.only), "--readme needs all figures",
+         "--only and --experiment have some"),
+    )  # fmt: skip
+    for is_wrong, what, why in wrong:
+        if is_wrong:
+            raise UsageError(what, why=why)
+    if args.readme:
+        place_in(args.readme)
+
+
 def parse_only(words: Sequence[str] | None, *, quick: bool) -> list[str]:
     """Read ``fig12``, ``12``, ``table2`` ...; without any, all that the mode has time for.
 
@@ -189,7 +212,8 @@ def evaluate(experiments: Mapping[str, Experiment], args: argparse.Namespace) ->
         grouped[result.unit.experiment].append(result)
     figures = {name: _figure(name, found) for name, found in experiments.items()}
     periodic = _only(collect(results), "periodic")
-    main = {key: cell for key, cell in periodic.items() if key.experiment != "nx"}
+    apart = () if args.experiment else ("nx",)  # Fig. 19 stands for itself
+    main = {key: cell for key, cell in periodic.items() if key.experiment not in apart}
     failed = [
         {"policy": r.unit.policy.label, "model": r.unit.cell.model, "error": r.error}
         for r in results
@@ -202,7 +226,8 @@ def evaluate(experiments: Mapping[str, Experiment], args: argparse.Namespace) ->
 
 
 def _figure(name: str, experiment: Experiment) -> str:
-    return "fig" + "+".join(experiment.figures) if experiment.figures else name
+    ours = name in EXPERIMENTS and experiment.figures  # else two files may claim one figure
+    return "fig" + "+".join(experiment.figures) if ours else name
 
 
 def _only(board: Board, release: str) -> Board:
@@ -216,7 +241,7 @@ def draw_charts(outcome: Outcome, workers: int) -> dict[str, list[Drawn]]:
     charts = {name: _charts(outcome, name) for name in outcome.experiments}
     every = [chart for group in charts.values() for chart in group]
     drawn = (delayed(stack)(chart.panels, chart.x_label) for chart in every)
-    pictures = iter(parallel(workers)(drawn))
+    pictures = iter(parallel(at_most(workers, len(every)))(drawn))
     return {name: [(chart, next(pictures)) for chart in group] for name, group in charts.items()}
 
 

@@ -53,21 +53,42 @@ def table_markdown(table: Table) -> str:
     return f"{table.caption}:\n\n{body}"
 
 
+def place_in(path: Path) -> tuple[str, str]:
+    """Read a page; returns what stands before and after the table.
+
+    Raises:
+        FlamegovError: The page cannot be read, or has no marks for the table.
+    """
+    try:
+        if not path.is_file():
+            raise FlamegovError("no page to put the table into", where=str(path))
+        with path.open(encoding="utf-8", newline="") as file:
+            before, begin, rest = file.read().partition(BEGIN)
+    except (OSError, UnicodeDecodeError) as error:
+        raise FlamegovError("cannot read the page", where=str(path), why=str(error)) from error
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        why = f"it has no {BEGIN} ... {END}"
+        raise FlamegovError("nowhere to put the table", where=str(path), why=why)
+    return before, after
+
+
 def put(path: Path, text: str) -> None:
-    """Put a text between the marks of a page.
+    """Put a text between the marks of a page, whole or not at all.
 
     Raises:
         FlamegovError: The page cannot be read or written, or has no such marks.
     """
+    before, after = place_in(path)
+    ending = "\r\n" if "\r\n" in before else "\n"
+    table = f"{BEGIN}\n{text}\n{END}".replace("\n", ending)
+    part = path.with_name(f"{path.name}.part")
     try:
-        before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not begin or not end:
-            raise FlamegovError(
-                "nowhere to put the table", where=str(path), why=f"it has no {BEGIN} ... {END}"
-            )
-        path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        part.write_text(before + table + after, encoding="utf-8", newline="")
+        part.chmod(path.stat().st_mode)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
         raise FlamegovError("cannot update the page", where=str(path), why=str(error)) from error
 
 

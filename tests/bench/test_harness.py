@@ -1,6 +1,7 @@
 """Running experiments: failures, resuming, workers, a Dask cluster, scores."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from bench import harness, harness_unit
 from bench.harness import run_all
 from bench.harness_load import load_experiment
-from bench.harness_plan import units
+from bench.harness_plan import PolicyEntry, units
 from bench.harness_score import gain_pct, interval, mean, measure
 from bench.harness_sim import Records
 from bench.harness_store import Store
+from bench.harness_unit import run_unit
 from estimators.errors import FlamegovError
 from policies.constant import MaxPolicy
 
@@ -143,15 +145,50 @@ def test_results_in_a_place_that_is_a_file(some, tmp_path):
         run_all(some[:1], folder=tmp_path / "r", workers=1)
 
 
-def test_a_broken_result_is_computed_again(some, tmp_path):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda good: b"",
+        lambda good: b"[" * 100_000,
+        lambda good: b"{}",
+        lambda good: b"[]",
+        lambda good: b"\xff",
+        lambda good: good[:-9],
+        lambda good: good.replace(b'"seed": 1', b'"seed": 0'),
+        lambda good: good.replace(b'"ppw"', b'"pww"', 1),
+        lambda good: re.sub(rb'"ppw": [^,]+', b'"ppw": "much"', good, count=1),
+        lambda good: good.replace(b'"error": null', b'"error": "it failed"'),
+    ],
+)
+def test_a_broken_result_is_computed_again(some, tmp_path, damage):
     store = Store(tmp_path)
-    store.put(some[0], {"runs": [], "series": None, "error": None})
-    assert store.get(some[0]) is not None
-    (file,) = tmp_path.rglob("*.json")
-    file.write_text("{")
+    store.put(some[0], run_unit(some[0]))
+    (path,) = tmp_path.rglob("*.json")
+    good = path.read_bytes()
+    assert store.get(some[0]) == json.loads(good)
+    path.write_bytes(damage(good))
     assert store.get(some[0]) is None
-    store.put(some[0], {"runs": [], "series": None, "error": "it failed"})
-    assert store.get(some[0]) is None
+
+
+def test_results_follow_the_files_and_plug_ins_they_depend_on(some, tmp_path, monkeypatch):
+    store, weights = Store(tmp_path / "runs"), tmp_path / "w.npz"
+    entry = PolicyEntry("ztt", options={"weights": str(weights)})
+    unit = some[0]._replace(policy=entry)
+    weights.write_bytes(b"one")
+    store.put(unit, run_unit(some[0]))
+    assert store.get(unit) is not None
+    weights.write_bytes(b"two")
+    assert store.get(unit) is None
+
+    module = tmp_path / "plug.py"
+    unit = some[0]._replace(policy=PolicyEntry("plug"))
+    monkeypatch.setattr("bench.harness_store.load_policy_class", lambda name: type)
+    monkeypatch.setattr("bench.harness_store.inspect.getfile", lambda cls: str(module))
+    module.write_text("A = 1")
+    store.put(unit, run_unit(some[0]))
+    assert store.get(unit) is not None
+    module.write_text("A = 2")
+    assert store.get(unit) is None
 
 
 @pytest.mark.slow

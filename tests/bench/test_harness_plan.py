@@ -1,5 +1,6 @@
 """Experiments as data files: what is read, and what is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_all_that_come_with_the_package_are_good(quick):
         ('mode = "30W"', "jetpack = 3", "JetPack 3"),
         ('models = ["vgg16"]', 'models = ["vgg"]', "vgg"),
         ('"agx-orin"', '"agx-thor"', "choose from agx-orin, orin-nano, orin-nx"),
+        ("seeds = 2", "seeds = 100000000", "seeds up to"),
+        ("seconds = 2", "seconds = 1e300", "more than 10000000 jobs"),
+        ("[20, 40]", "[20, 20]", "stands there twice"),
+        ("learn_s = 3", "learn_s = -1", "learn_s in"),
+        ("learn_s = 3", "learn_s = nan", "learn_s in"),
+        ("seeds = 1\nlearn_s", "seeds = -1\nlearn_s", "seeds must be in"),
+        ('models = ["vgg16"]', 'models = ["resnet50"]', "none of its models"),
+        ("seeds = 2", "seeds = 2\nrelease = []", "release must name"),
+        ("seeds = 2", "seeds = 2\nprompt = -5", "prompt and answer"),
+        ("seeds = 2", "seeds = 2\nanswer = 0", "prompt and answer"),
+        ("seeds = 2", 'seeds = 2\nfigures = ["a/b"]', "figures must be numbers"),
+        ("seeds = 2", "x = " + "[" * 5000, "cannot read"),
         ("title", "title title", "cannot read"),
     ],
 )
@@ -98,6 +111,19 @@ def test_refuses(tmp_path, old, new, word):
     assert old in GOOD
     with pytest.raises(UsageError, match=word):
         load_experiment(write(tmp_path, GOOD.replace(old, new)))
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "large"])
+def test_what_is_no_file_of_a_sane_size_is_refused(tmp_path, kind):
+    path = tmp_path / "mine.toml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.write_text("#" * 2_000_000, encoding="utf-8")
+    with pytest.raises(UsageError, match="cannot read the experiment: it is no regular file"):
+        load_experiment(str(path))
 
 
 def test_takes_what_is_not_given_from_another(tmp_path):

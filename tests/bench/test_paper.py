@@ -15,6 +15,7 @@ from bench.harness import Result
 from bench.harness_plan import Cell, PolicyEntry, Segment, Unit
 from bench.paper_charts import over_jobs, over_rates
 from bench.paper_extra import Top, top_of
+from bench.paper_front import BEGIN, END, main_table, put
 from bench.paper_tables import (
     Contestant,
     collect,
@@ -237,7 +238,8 @@ def test_a_policy_that_fails_is_told_and_the_exit_code_says_so(mine, tmp_path, c
 
 def test_no_place_for_the_report(mine, tmp_path):
     args = arguments(tmp_path, "--experiment", mine)
-    args.report = tmp_path  # a folder
+    args.report = tmp_path / "folder.html"
+    args.report.mkdir()
     with pytest.raises(FlamegovError, match="cannot write the report"):
         paper.run(args)
 
@@ -301,3 +303,62 @@ def test_tables_of_the_report_are_in_the_json(tmp_path, capsys):
     assert paper.run(arguments(tmp_path, "--only", "max", "--json")) == 0
     (table,) = json.loads(capsys.readouterr().out)["tables"].values()
     assert table[0]["grid"] == "agx-orin, simulated" and table[0]["cases"] == 9
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--report", "x.csv"], "--report must end in .html"),
+        (["--experiment", "a/m.toml", "b/m.toml"], "two files alike"),
+        (["--experiment", "m.toml", "--only", "fig12"], "--only chooses"),
+        (["--experiment", "m.toml", "--readme", "R.md"], "--readme needs all"),
+        (["--only", "fig12", "--readme", "R.md"], "--readme needs all"),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path, words, said):
+    with pytest.raises(UsageError, match=said):
+        paper.run(arguments(tmp_path, *words))
+
+
+def test_the_table_goes_between_the_marks_of_a_page(tmp_path):
+    page = tmp_path / "R.md"
+    page.write_bytes(f"a\r\n{BEGIN}\r\nold\r\n{END}\r\nz".encode())
+    page.chmod(0o640)
+    put(page, "new\nlines")
+    assert page.read_bytes() == f"a\r\n{BEGIN}\r\nnew\r\nlines\r\n{END}\r\nz".encode()
+    assert page.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [page]
+
+
+@pytest.mark.parametrize("text", [None, "", BEGIN, f"{END} {BEGIN}"])
+def test_a_page_without_marks_is_refused_before_the_run(tmp_path, text):
+    page = tmp_path / "R.md"
+    if text is not None:
+        page.write_text(text, encoding="utf-8")
+    with pytest.raises(FlamegovError, match=r"no page to put|nowhere to put"):
+        paper.run(arguments(tmp_path, "--quick", "--readme", str(page)))
+
+
+def test_main_table_has_the_rows_and_the_command():
+    board = collect(RACE)
+    text = main_table(ppw_gains(board), oracle_ratios(board), "flamegov bench paper --quick")
+    assert text.startswith("`flamegov bench paper --quick`, simulated:")
+    assert "| `max` | +100.0 |  | +100.0 (+100.0..+100.0) | 0.0 %, 0.0 % |  |" in text
+    assert "1.200 of the oracle's with no margin (4.00 % of jobs late)" in text
+
+
+def test_the_readme_shows_what_is_kept_beside_it():
+    root = Path(paper.__file__).resolve().parents[1]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    with (root / "bench/results/quick.csv").open(encoding="utf-8", newline="") as file:
+        kept = [row for row in csv.DictReader(file) if row["release"] == "periodic"]
+    ratios = [
+        float(row["ppw_vs_oracle"])
+        for row in kept
+        if (row["policy"], row["variant"]) == ("flame", "margin 5 %")
+        and row["ppw_vs_oracle"]
+        and row["figure"] in ("fig12+13", "fig14+15")
+    ]
+    assert f"{sum(ratios) / len(ratios):.3f} of the oracle's with the default" in readme
+    assert (root / "bench/results/quick-fig20-resnet50.png").stat().st_size > 10_000
+    assert "bench/results/quick-fig20-resnet50.png" in readme
