@@ -14,7 +14,7 @@ from bench.plant.semantics import Kernel
 from bench.plant.thermal import Thermal
 from bench.plant.tree import BoardFiles
 from estimators.errors import PolicyError
-from policies.base import OperatingPoint
+from policies.base import Decision, OperatingPoint
 from policies.constant import MaxPolicy
 from policies.schedutil import SchedutilPolicy
 
@@ -166,6 +166,45 @@ def test_a_policy_that_leaves_the_clocks_is_refused_where_nobody_governs():
     table = learned_table("agx-orin", "resnet50", "interpolated", 64, 20)
     with pytest.raises(PolicyError, match="leaves the clocks"):
         run_policy(board, lambda segment: SchedutilPolicy(), stretches, this, table)
+
+
+@pytest.mark.parametrize("point", [(3_000_000_000, 1_300_500_000), (2_201_600_000, 456)])
+def test_clocks_that_the_power_mode_does_not_have_are_refused(point):
+    class Greedy(MaxPolicy):
+        def decide(self, job, view):
+            return Decision(OperatingPoint(*point), 1.0, True, "")
+
+    board = VirtualBoard(RESNET, RESNET.attainable("30W"), 0)
+    this = cell(mode="30W")
+    stretches = [Stretch(segment, RESNET) for segment in jobs_of(this, 0.0)]
+    table = learned_table("agx-orin", "resnet50", "interpolated", 64, 20)
+    with pytest.raises(PolicyError, match="not attainable"):
+        run_policy(board, lambda segment: Greedy(), stretches, this, table)
+
+
+def test_a_learning_part_has_as_many_decisions_at_all_rates():
+    assert cell(rate_hz=1.2).learning_jobs(150) == 300
+    assert cell(rate_hz=6.0).learning_jobs(150) == 900
+    assert cell(rate_hz=50.0).learning_jobs(150) == 7500
+    assert cell(rate_hz=50.0).learning_jobs(0) == 0
+
+
+def test_who_does_not_learn_is_scored_on_the_jobs_of_who_does():
+    this = cell(rate_hz=5.0, model="gpt2-large")
+    learner = run_seed(this, PolicyEntry("max", learn_s=3.0), 0)
+    other = run_seed(this, PolicyEntry("max"), 0, skip=this.learning_jobs(3.0))
+    assert len(learner.context) - len(other.context) == 15
+    assert learner.context[15:].tolist() == other.context.tolist()
+    assert learner.latency_us[15:] == pytest.approx(other.latency_us)
+
+
+def test_lateness_from_release_counts_the_wait():
+    records = run_seed(cell(rate_hz=250.0, seconds=0.2), PolicyEntry("max"), 0)
+    assert records.wait_us[0] == 0.0
+    assert records.wait_us == pytest.approx(
+        records.start_us - np.arange(len(records.start_us)) * 4000.0, abs=0.5
+    )
+    assert not run_seed(cell(release="closed"), PolicyEntry("max"), 0).wait_us.any()
 
 
 def test_records_of_a_million_jobs_are_small():

@@ -247,6 +247,12 @@ def test_holds_the_top_levels_until_the_interval_is_over():
     assert decision.point.cpu_hz in (400, 800, 1200)
 
 
+def test_six_jobs_of_a_sixth_of_a_second_are_an_interval():
+    policy, this = ZttPolicy(), job(1e3 / 6 * 1e3)
+    policy.decide(this, VIEW)
+    assert [finish(policy, 90_000.0, this) for _ in range(6)] == [False] * 5 + [True]
+
+
 def test_late_intervals_end_when_their_jobs_do():
     policy = ZttPolicy()
     policy.decide(job(), VIEW)
