@@ -241,8 +241,7 @@ def run_policy(
 
     Args:
         board: What they run on.
-        make_policy: Makes the policy at the start and wherever its options change; None if the
-            board governs itself.
+        make_policy: Makes the policy, again where options change; None: the board has its own.
         stretches: What to run.
         cell: How jobs are released and contexts grow.
         table: What the policy knows.
@@ -268,10 +267,9 @@ def run_policy(
             due_us += deadline_us
         began_us, began_mj = board.now_us, board.energy_mj
         latency_us = board.work(index, context)
-        clocks = board.clocks
         rows.append((
-            began_us, latency_us, deadline_us, began_mj, clocks.cpu_hz, clocks.gpu_hz, context,
-            place, board.switched, wait_us,
+            began_us, latency_us, deadline_us, began_mj, *board.clocks[:2], context, place,
+            board.switched, wait_us,
         ))  # fmt: skip
         if len(rows) == _FLUSH:
             _flush(rows, columns)
