@@ -128,7 +128,7 @@ def load_policy_class(name: str) -> type[Policy]:
     where = f"policy {name} of {_distribution(point) or point.value}"
     try:
         cls = point.load()
-    except Exception as exc:  # a plug-in's import may raise anything; whoever named it must know
+    except (Exception, SystemExit) as exc:  # an import may raise anything; tell who named it
         raise PolicyError(
             "cannot be imported",
             where=where,
@@ -165,7 +165,7 @@ def load_policy(name: str, options: Mapping[str, Any] | None = None) -> PolicyFa
         factory()
     except FlamegovError:
         raise
-    except Exception as exc:  # a plug-in's constructor may raise anything
+    except (Exception, SystemExit) as exc:  # a plug-in's constructor may raise anything
         why = f"{type(exc).__name__}: {exc}"
         raise PolicyError("cannot be made", where=f"policy {name}", why=why) from exc
     return factory

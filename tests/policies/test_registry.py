@@ -39,6 +39,10 @@ class Old(Nice):
 class Bare:
     api = 1
 
+class Leaver(Nice):
+    def __init__(self):
+        raise SystemExit(4)
+
 @dataclass
 class Fragile(BasePolicy):
     def __post_init__(self):
@@ -60,11 +64,14 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "broken": "tp_broken:Policy",
         "absent": "tp_absent:Policy",
         "classless": "tp_policies:Nope",
+        "quitter": "tp_quitter:Policy",
+        "leaver": "tp_policies:Leaver",
     }
     lines = "".join(f"{name} = {target}\n" for name, target in names.items())
     (info / "entry_points.txt").write_text(f"[flamegov.policies]\n{lines}")
     (tmp_path / "tp_policies.py").write_text(PLUGIN)
     (tmp_path / "tp_broken.py").write_text("1 / 0\n")
+    (tmp_path / "tp_quitter.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     monkeypatch.delitem(sys.modules, "tp_policies", raising=False)
@@ -180,6 +187,7 @@ def test_listing_and_naming_one_imports_no_other() -> None:
         ("broken", "cannot be imported: ZeroDivisionError: division by zero"),
         ("absent", "cannot be imported: ModuleNotFoundError: No module named 'tp_absent'"),
         ("classless", "cannot be imported: AttributeError:"),
+        ("quitter", "cannot be imported: SystemExit: 3"),
         ("old", "written for contract 0, not 1"),
     ],
 )
@@ -192,6 +200,7 @@ def test_a_bad_plug_in_is_named_with_its_package(name: str, why: str) -> None:
 @pytest.mark.usefixtures("plugins")
 def test_a_plug_in_that_cannot_be_made() -> None:
     assert _refusal("fragile").startswith("policy fragile: cannot be made: KeyError: 'no key'")
+    assert _refusal("leaver").startswith("policy leaver: cannot be made: SystemExit: 4")
 
 
 @pytest.mark.usefixtures("plugins")
